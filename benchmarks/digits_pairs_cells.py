@@ -88,8 +88,8 @@ class Pair:
         """What both and their ensemble reach."""
         name = self.name("ends")
         if name not in self.cells.found:
-            scores = [self._scores(end)["accuracy"] for end in self.ends]
-            self.cells.keep(name, {"ends": scores, "ensemble": self._scores(Ensemble(self.ends))["accuracy"]})
+            scores = [self.scores(end)["accuracy"] for end in self.ends]
+            self.cells.keep(name, {"ends": scores, "ensemble": self.scores(Ensemble(self.ends))["accuracy"]})
 
     def measure(
         self, way: Way, given: Given, seed: int | None = None, images: int | None = None, steps: int | None = None
@@ -111,7 +111,7 @@ class Pair:
     def _made(self, way: Way, given: Given, seed: int, count: int | None, steps: int) -> dict[str, Any]:
         inputs = self._inputs(way, seed, count)
         made = make(way, given, self.ends, inputs, {"steps": steps}, seed)
-        found = self._scores(made.model) | {"seconds": made.seconds}
+        found = self.scores(made.model) | {"seconds": made.seconds}
         if way.then == MEAN:
             line = fusionlab.barrier(made.twins[0], made.twins[1], self.split.scored, POINTS)
             found |= {"barrier": line.barrier}
@@ -122,10 +122,14 @@ class Pair:
             return None
         if way.seen == "synthetic":
             return probes(self.ends, SYNTHETIC, seed=seed)
+        return self.images(count)
+
+    def images(self, count: int | None = None) -> list[Batch]:
+        """So many of the split's images without labels; all if None."""
         images = torch.cat([batch["pixel_values"] for batch in self.split.seen])[:count]
         return [{"pixel_values": part} for part in images.split(128)]
 
-    def _scores(self, model: nn.Module) -> dict[str, float]:
+    def scores(self, model: nn.Module) -> dict[str, float]:
         """The accuracy and the loss on what the split is scored on."""
         scores = make_scores(model.eval())
         for batch in self.split.scored:

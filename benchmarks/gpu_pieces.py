@@ -14,6 +14,7 @@ import torch
 from auction import auction
 from gpu_models import GPT2, SMALL, VITS, Training, deberta, gpt2, near, vit
 from settings import batches
+from step_times import descents, seconds_a_step
 from torch import Tensor, nn
 
 import fusionlab
@@ -23,10 +24,9 @@ from fusionlab.matching.presets import preset
 from fusionlab.matching.weights import squared_distance
 from fusionlab.matching.workplace import Workplace
 from fusionlab.models import untie
-from fusionlab.polish import PolishOptions, polish
 from fusionlab.probes import probes
 from fusionlab.symmetry import blueprint
-from fusionlab.trainers import device_of, quiet_factory
+from fusionlab.trainers import device_of
 
 # From the arguments to what was measured; None for a piece that is not finished and goes on when it is called again.
 Piece = Callable[[argparse.Namespace], dict[str, Any] | None]
@@ -150,25 +150,10 @@ def steps(args: argparse.Namespace, name: str) -> dict[str, Any]:
     inputs = _synthetic(models, 4 * size, size)
     less, more = (1, 3) if args.small else (10, 40)
     trainer = {"accelerator": args.accelerator, "devices": 1, "precision": args.precision}
-
-    def learn(count: int) -> None:
-        how: dict[str, Any] = {"steps": count, "batch_size": size, "every": 0, "temperatures": 2, "sweeps": 1}
-        fusionlab.align(models, preset="learned", data=inputs, trainer=trainer, **how)
-
-    def distil(count: int) -> None:
-        options = PolishOptions(steps=count, batch_size=size, learning_rate=1e-5)
-        polish(models[0], models, inputs, options, quiet_factory(trainer))
-
     found: dict[str, Any] = {"batch": size, "parameters": sum(p.numel() for p in models[0].parameters())}
-    for label, descend in (("learning", learn), ("distillation", distil)):
+    for label, descend in descents(models, inputs, size, trainer).items():
         descend(less)
-        times = []
-        for count in (less, more):
-            start = time.perf_counter()
-            descend(count)
-            times.append(time.perf_counter() - start)
-        # What is done once, such as reading targets, is in both.
-        found[f"{label}, seconds a step"] = (times[1] - times[0]) / (more - less)
+        found[f"{label}, seconds a step"] = seconds_a_step(descend, less, more)
     return found
 
 

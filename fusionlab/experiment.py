@@ -143,7 +143,7 @@ def results_of(module: FusionModule, data: Data, plan: Plan, title: str, inputs:
     notes += omission_notes(fuser.store)
     if fuser.base is not None and fuser.needs_base:
         notes += [*fuser.base.notes, *(base_note(fuser.base, name) for name in plan.matchings)]
-    notes += [] if fused.search is None else [fused.search.told]
+    notes += [*([] if fused.search is None else [fused.search.told]), *fused.notes]
     notes += [note] if (note := kept_note(module.results)) else []
     examples = []
     if fused.kept is not None and plan.heads == "merged":

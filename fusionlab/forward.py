@@ -2,13 +2,15 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
+from fusionlab.dtypes import widest
 from fusionlab.errors import InputError, first_line
 from fusionlab.sentences import sentence
 from fusionlab.types import Batch
@@ -35,6 +37,8 @@ MAIN = (
 
 def forward(model: nn.Module, batch: Batch) -> Any:
     """Run `model` on the inputs of `batch`, in the model's dtype; labels, if there are any, are left out.
+
+    A model of several dtypes that does not run in them runs in the widest, and stays as it is.
 
     Args:
         model: a transformers model (called with keywords) or any other module, timm's among them
@@ -64,7 +68,7 @@ def forward(model: nn.Module, batch: Batch) -> Any:
     # Keys and values are for a next token, which nothing asks for, and would stay in memory while all layers run.
     plain = {"use_cache": False} if _takes(type(model).forward, "use_cache") else {}
     try:
-        return model(**inputs, **plain) if hasattr(model, "main_input_name") else model(*inputs.values())
+        return _called(model, inputs, plain)
     except (IndexError, RuntimeError, ValueError) as error:
         # Looked at now only: models without a table of positions read longer inputs than they were trained on.
         _refuse_too_long(model, inputs, error)
@@ -74,6 +78,31 @@ def forward(model: nn.Module, batch: Batch) -> Any:
         raise
     finally:
         forget(model, states=torch.is_grad_enabled())
+
+
+def _called(model: nn.Module, inputs: Batch, plain: Mapping[str, bool]) -> Any:
+    """The output of a model; one of several dtypes that does not run in them runs in the widest."""
+    by_name = hasattr(model, "main_input_name")
+    try:
+        return model(**inputs, **plain) if by_name else model(*inputs.values())
+    except RuntimeError:
+        # A norm in float32 gives float32, which a layer in bfloat16 does not take.
+        state = _floating(model)
+        if len({tensor.dtype for tensor in state.values()}) < 2:
+            raise
+    wide = widest(tensor.dtype for tensor in state.values())
+    state = {name: tensor.to(wide) for name, tensor in state.items()}
+    inputs = {n: x.to(wide) if isinstance(x, Tensor) and x.is_floating_point() else x for n, x in inputs.items()}
+    if by_name:
+        return functional_call(model, state, (), {**inputs, **plain})
+    return functional_call(model, state, tuple(inputs.values()))
+
+
+def _floating(model: nn.Module) -> dict[str, Tensor]:
+    """The floating-point parameters and buffers that a model is stored with, each once; the rest is its class's own."""
+    stored = model.state_dict(keep_vars=True).keys()
+    found = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {name: tensor for name, tensor in found.items() if name in stored and tensor.is_floating_point()}
 
 
 def class_texts(batch: Batch) -> Tensor | None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab import misfits
+from fusionlab.dtypes import in_types, main_dtype, types_of
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from fusionlab.symmetry import Blueprint, SymmetryError, blueprint
@@ -115,8 +116,8 @@ def untie(model: Model) -> Model:
     if not getattr(config, "tie_word_embeddings", False):
         return with_state(model, model.state_dict())
     config.tie_word_embeddings = False
-    dtype = next(model.parameters()).dtype
-    twin = type(model)(config).to(dtype).eval()
+    dtype = main_dtype(model.state_dict())
+    twin = in_types(type(model)(config), types_of(model)).eval()
     twin.load_state_dict(model.state_dict())
     generator = torch.Generator().manual_seed(0)
     inputs = {i.name: i.random(1, generator) for i in blueprint(model).inputs}

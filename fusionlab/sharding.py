@@ -17,6 +17,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor, empty
 from torch.utils._pytree import tree_map_only
 
+from fusionlab.dtypes import widest
 from fusionlab.models import borrowed
 from fusionlab.types import Model
 
@@ -27,10 +28,14 @@ def shared_out(model: Model, mesh: DeviceMesh) -> Model:
     All processes run it side by side, on inputs of their own, the same number of times. Gradients are sums over them.
 
     Args:
-        model: the same in every process; not modified.
+        model: the same in every process; not modified. One of several dtypes computes in the widest.
         mesh: the processes, in one dimension.
     """
     sharded = borrowed(model)
+    types = {parameter.dtype for parameter in sharded.parameters() if parameter.is_floating_point()}
+    if len(types) > 1:
+        # A block is brought together in one type, and in float32 it computes what it does in several.
+        sharded.to(widest(types))
     every: list[nn.Module] = [*_blocks(sharded), sharded]
     for block in every:
         fully_shard(block, mesh=mesh, reshard_after_forward=True)

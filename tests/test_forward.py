@@ -1,5 +1,7 @@
 """What a model cannot run on is one sentence; what it can run on is left to it."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -81,3 +83,35 @@ def test_a_failure_on_data_is_told_as_a_misfit_and_one_of_the_machine_as_it_is()
         with pytest.raises(type(error)) as raised, refusing_misfit():
             raise error
         assert raised.value is error
+
+
+def test_several_dtypes_run_in_the_widest() -> None:
+    """A norm in float32 among layers in bfloat16: nothing is rounded, and gradients come in each parameter's dtype."""
+    torch.manual_seed(0)
+    model = LlamaModel(LlamaConfig(**SMALL)).eval().to(torch.bfloat16)
+    model.layers[0].input_layernorm.weight.data = 1 + torch.randn(16) / 9
+    types = [parameter.dtype for parameter in model.parameters()]
+    expected = forward(copy.deepcopy(model).float(), tokens(5)).last_hidden_state
+    found = forward(model, tokens(5)).last_hidden_state
+    assert torch.equal(found, expected)
+    found.sum().backward()
+    assert [parameter.dtype for parameter in model.parameters()] == types
+    assert all(
+        parameter.grad is not None and parameter.grad.dtype == parameter.dtype for parameter in model.parameters()
+    )
+
+
+def test_one_dtype_runs_once() -> None:
+    """What fails for another reason is not run again, whatever a class computes in float32 beside its parameters."""
+    model = LlamaModel(LlamaConfig(**SMALL)).eval().to(torch.bfloat16)
+    model.rotary_emb.inv_freq.data = model.rotary_emb.inv_freq.data.float()
+    calls = []
+
+    def fail(*_: object) -> None:
+        calls.append(1)
+        raise RuntimeError("no memory")
+
+    model.layers[0].register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="no memory"):
+        forward(model, tokens(5))
+    assert len(calls) == 1

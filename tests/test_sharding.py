@@ -95,3 +95,24 @@ def test_each_process_holds_half_and_all_compute_the_same(tmp_path: Path) -> Non
                 assert one[differing] == pytest.approx(0, abs=1e-9), (name, differing)
             assert one["changed"] == one["let go"] == 0, name
     assert rows == [{"rows": 3, "sum": 105.0}, {"rows": 2, "sum": 105.0}]
+
+
+def run_several_types(rank: int, count: int, port: int, model: nn.Module, place: Path) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=str(count), RANK=str(rank))
+    distributed.init_process_group("gloo")
+    inputs = batched(examples_for(model, 2), 2)[0]
+    part = shared_out(model.eval(), init_device_mesh("cpu", (count,)))
+    torch.save(main_output(forward(part, inputs)).detach(), place / f"{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def test_several_types_are_shared_out_in_the_widest(tmp_path: Path) -> None:
+    model = model_of("gpt2-lm-tied").to(torch.bfloat16)
+    for name, parameter in model.named_parameters():
+        parameter.data = parameter.data.float() if "ln_" in name else parameter.data
+    types = [parameter.dtype for parameter in model.parameters()]
+    expected = main_output(forward(copy.deepcopy(model).float(), batched(examples_for(model, 2), 2)[0]))
+    assert run_together(run_several_types, free_port(), model, tmp_path) == [0, 0]
+    for rank in range(2):
+        torch.testing.assert_close(torch.load(tmp_path / f"{rank}.pt"), expected.detach(), rtol=1e-5, atol=1e-6)
+    assert [parameter.dtype for parameter in model.parameters()] == types

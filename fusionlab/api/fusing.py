@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fusionlab.advice import AUTO, choose
-from fusionlab.api.given import Source, module_of, modules_of
+from fusionlab.api.given import Source, module_of, modules_of, warn_other_modules
 from fusionlab.api.growing import of_one_size
 from fusionlab.api.matching import Data, alignments_and_anchor
 from fusionlab.api.merging import given_statistics, merged
@@ -64,6 +64,7 @@ def fuse(
         InputError: see `align` and `merge`; or a base that does not fit the models.
     """
     given: list[Model] = modules_of(models, "fuse", preset)
+    warn_other_modules(models, "fuse")
     _refuse_method(method, merge_weights(weights, len(given)), hyperparameters, data is not None, base is not None)
     batches = None if data is None or given_statistics(data) else Inputs.from_batches(data, len(given))
     if preset == AUTO:

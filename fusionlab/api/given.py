@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +12,7 @@ from typing import Any, cast
 from torch import nn
 
 from fusionlab.errors import InputError
+from fusionlab.paths import expanded
 from fusionlab.symmetry.wrappers import register_reader, unwrapped
 from fusionlab.types import Model
 
@@ -58,6 +61,41 @@ def modules_of(given: Sequence[Model | Source], call: str, second: Any = None) -
         if any(parameter.is_meta for parameter in model.parameters()):
             raise InputError(f"model {index} of {call} has no numbers (device meta); expected a loaded one")
     return found
+
+
+def warn_other_modules(given: Sequence[nn.Module | Source], call: str) -> None:
+    """Warn of models that come from sentence-transformers folders whose modules beside the transformers differ.
+
+    Args:
+        given: modules, of which transformers' own know where they come from, or paths.
+        call: that makes one of them, of transformers alone.
+    """
+    places = [folder for one in given if (folder := _folder_of(one)) is not None]
+    if len(places) < 2:
+        return
+    # A model without such modules needs nothing that reads them.
+    from fusionlab.checkpoints.sentence_modules import other_modules  # noqa: PLC0415
+
+    first, *others = places
+    for other in others:
+        names: list[str] = []
+        with suppress(InputError):  # damage there is nothing that this call reads
+            names = other_modules(first, other)
+        if names:
+            warnings.warn(
+                f"{first} and {other} differ in modules beside their transformers ({', '.join(names)}), which "
+                f"fusionlab.{call} leaves alone: fusionlab.save(..., like={str(first)!r}) copies those of {first}. The "
+                f"command fusionlab {call} merges them too.",
+                stacklevel=3,
+            )
+
+
+def _folder_of(given: nn.Module | Source) -> Path | None:
+    """The local sentence-transformers folder that a model comes from; None where it comes from elsewhere."""
+    named = getattr(unwrapped(given), "name_or_path", "") if isinstance(given, nn.Module) else given
+    if not isinstance(named, str | PathLike) or not (place := str(named)):
+        return None
+    return expanded(place) if (expanded(place) / "modules.json").is_file() else None
 
 
 def _read(path: Source) -> nn.Module:

@@ -1,5 +1,6 @@
 """One model from several that share a basis."""
 
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fusionlab.api.given import Source, module_of, modules_of
+from fusionlab.api.given import Source, module_of, modules_of, warn_other_modules
 from fusionlab.api.matching import Data
 from fusionlab.batch_norm import AVERAGED, batch_norms, remeasured
 from fusionlab.dtypes import find_dtype, in_types, widened
@@ -24,6 +25,8 @@ from fusionlab.statistics.store import StatisticsStore
 from fusionlab.symmetry import blueprint
 from fusionlab.types import Model
 
+_LOGGER = logging.getLogger("fusionlab")
+
 
 def merge(
     models: Sequence[Model | Source],
@@ -36,6 +39,9 @@ def merge(
     **hyperparameters: Any,
 ) -> Model:
     """One model from several that share a basis (fine-tunes of one base, or matched twins).
+
+    What a method chose, such as the models that ``soup`` kept or the coefficients of ``adamerging``, the logger
+    ``fusionlab`` tells at level INFO, with models called ``model 0`` and so on by their places.
 
     Args:
         models: end models of one class, or paths of their checkpoints, in one list; not modified. Of compiled and
@@ -56,6 +62,7 @@ def merge(
             method needs is missing.
     """
     stored: list[Model] = modules_of(models, "merge", method)
+    warn_other_modules(models, "merge")
     given = None if base is None else module_of(base, "base")
     if any(type(model) is not type(stored[0]) for model in stored):
         raise InputError(f"merge was given models of classes {_classes(stored)}; expected one class")
@@ -126,6 +133,7 @@ def merged(
         seed=seed,
         inputs=Inputs.from_batches(data, len(ends)).own if runs else (),
         model=lambda state, _: with_state(ends[0], state),
+        tell=lambda note: _LOGGER.info("%s: %s", method, note),
         **hyperparameters,
     )
     made = with_state(ends[0], state)

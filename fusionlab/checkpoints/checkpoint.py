@@ -35,7 +35,7 @@ class Checkpoint:
     """A model together with where it came from and how it is stored."""
 
     model: nn.Module = dataclasses.field(repr=False)
-    """The model, in eval mode and in the dtype it is stored in."""
+    """The model, in eval mode, each parameter in the dtype it is stored in."""
     source: str
     """The path or hub id it was read from."""
     format: Format
@@ -169,7 +169,8 @@ def load(path: str | Path) -> nn.Module:
         path: a transformers folder, a timm folder, a Lightning ``.ckpt`` file or a hub id.
 
     Returns:
-        The model, in eval mode and in the dtype it is stored in.
+        The model, in eval mode, each parameter in the dtype it is stored in. Of several dtypes not every class runs by
+        itself: ``model.float()`` brings them to one.
 
     Raises:
         InputError: as `read`.

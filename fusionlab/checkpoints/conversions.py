@@ -127,8 +127,33 @@ def groups_of(model: PreTrainedModel, shapes: Mapping[str, Shape]) -> list[Group
     return found if fits else None
 
 
-def _groups(model: PreTrainedModel, shapes: Mapping[str, Shape], expected: Mapping[str, Shape]) -> list[Group]:
-    """The groups of all tensors.
+def placed_groups(model: PreTrainedModel, shapes: Mapping[str, Shape]) -> list[Group]:
+    """The groups of those tensors of files that have a place in a class; others are left out.
+
+    Args:
+        model: of the class, with or without weights.
+        shapes: of the tensors, by the names in the files.
+    """
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    try:
+        # As in `groups_of`: what fails is taken by its name alone.
+        with quiet(), torch.device("meta"):
+            found = _groups(model, shapes, expected, all_placed=False)
+            made = [_made_shapes(group, shapes) for group in found]
+    except Exception:
+        found = [Group((name,), (name,)) for name in shapes if name in expected]
+        made = [{name: tuple(shapes[name])} for (name,) in (group.made for group in found)]
+    return [
+        Group(group.stored, tuple(own), group.conversion)
+        for group, own in zip(found, made, strict=True)
+        if all(expected.get(name) == shape for name, shape in own.items())
+    ]
+
+
+def _groups(
+    model: PreTrainedModel, shapes: Mapping[str, Shape], expected: Mapping[str, Shape], all_placed: bool = True
+) -> list[Group]:
+    """The groups of all tensors; of those that have a place alone, which need not come back, if so asked.
 
     Raises:
         LookupError: a tensor has no place in the class, or would not come back from it.
@@ -154,16 +179,22 @@ def _groups(model: PreTrainedModel, shapes: Mapping[str, Shape], expected: Mappi
         if made not in expected and name in expected:
             made, patterns[name] = name, None
         if made not in expected:
-            raise LookupError(name)
+            if all_placed:
+                raise LookupError(name)
+            continue
         together.setdefault(made, []).append(name)
     found = []
     for made, names in together.items():
         used = {name: pattern for name in names if (pattern := patterns[name]) is not None}
         if not used:
-            (name,) = names  # two that are one parameter are no group
-            found.append(Group((name,), (made,)))
+            if all_placed and len(names) > 1:
+                raise LookupError(made)  # two that are one parameter are no group
+            found.append(Group((names[0],), (made,)))
             continue
         conversion = Conversion(by_pattern[used[names[0]]], used, model)
+        if not all_placed:
+            found.append(Group(tuple(names), (made,), conversion))
+            continue
         before = {rename_source_key(name, renamings, [])[0]: name for name in names}
         found.append(_checked(Group(tuple(names), (made,), conversion), before, shapes))
     return found

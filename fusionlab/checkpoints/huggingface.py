@@ -5,6 +5,7 @@ module (transformers renames weights as it loads them), so raw files are only lo
 """
 
 import copy
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,11 +26,12 @@ from fusionlab.checkpoints.files import (
 )
 from fusionlab.checkpoints.fp8 import dequantised, is_read
 from fusionlab.checkpoints.huggingface_config import auto_class_of, load_config, model_class, parse_config
+from fusionlab.checkpoints.own_types import restore_types
 from fusionlab.checkpoints.parameters import refuse_differences
 from fusionlab.checkpoints.quiet import quiet
 from fusionlab.checkpoints.sizes import Stored, no_larger
-from fusionlab.checkpoints.weights import read_headers, read_state, refuse_integers
-from fusionlab.dtypes import main_dtype
+from fusionlab.checkpoints.weights import numbers_in, read_headers, read_state, refuse_integers
+from fusionlab.dtypes import main_dtype, name_of
 from fusionlab.errors import InputError, first_line
 
 # A number that older versions of transformers saved beside attention's mask (``attn.bias``), as a constant; classes of
@@ -43,7 +45,7 @@ def is_transformers(model: nn.Module) -> TypeIs[PreTrainedModel]:
 
 
 def read_folder(folder: Path) -> PreTrainedModel:
-    """Load a transformers checkpoint folder as the class that its config names, in the dtype it is stored in.
+    """Load a transformers checkpoint folder as the class that its config names, in the dtypes it is stored in.
 
     Args:
         folder: a folder with ``config.json`` and safetensors (one file or shards) or ``pytorch_model.bin``.
@@ -78,8 +80,10 @@ def rebuild(class_name: str, config: dict[str, Any], state: Mapping[str, Tensor]
         parsed.architectures = [class_name]
     cls = model_class(parsed, source)
     _refuse_oversized(cls, parsed, source, Stored.of(state.values()), _integers(state))
-    model, info = _from_pretrained(cls, None, parsed, source, state_dict=dict(state), dtype=main_dtype(state))
+    loaded = main_dtype(state)
+    model, info = _from_pretrained(cls, None, parsed, source, state_dict=dict(state), dtype=loaded)
     refuse_differences(source, type(model).__name__, *_info(info))
+    restore_types(model, numbers_in(state), loaded)
     return model.eval()
 
 
@@ -133,19 +137,25 @@ def _load_exactly(cls: type[PreTrainedModel], config: PretrainedConfig, folder: 
 def _load(
     cls: type[PreTrainedModel], config: PretrainedConfig, folder: Path, dtype: torch.dtype | None
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Load a folder in `dtype`, or in the one it is stored in, without transformers ever unpickling on its own."""
+    """Load a folder in `dtype`, or in those it is stored in, without transformers ever unpickling on its own."""
     files = weight_files(folder)
     described = read_config(folder)
     if files[0].suffix == ".safetensors" and not is_read(described):
         headers = read_headers(files)  # also finds damage first, with a sentence that names the file
         _refuse_oversized(cls, config, folder, headers.stored, headers.integers)
         kept = dtype or headers.dtype or "auto"
-        return _from_pretrained(cls, folder, config, folder, dtype=kept, use_safetensors=True)
+        model, info = _from_pretrained(cls, folder, config, folder, dtype=kept, use_safetensors=True)
+        if dtype is None and headers.dtype is not None:
+            restore_types(model, headers.tensors, headers.dtype)
+        return model, info
     state = read_state(files)
     if is_read(described):
         state = dequantised(state, described, folder)
     _refuse_oversized(cls, config, folder, Stored.of(state.values()), _integers(state))
-    model, info = _from_pretrained(cls, None, config, folder, dtype=dtype or main_dtype(state), state_dict=state)
+    loaded = dtype or main_dtype(state)
+    model, info = _from_pretrained(cls, None, config, folder, dtype=loaded, state_dict=dict(state))
+    if dtype is None:
+        restore_types(model, numbers_in(state), loaded)
     if (folder / GENERATION_CONFIG_NAME).is_file():
         model.generation_config = _generation_config(folder)
     return model, info
@@ -261,12 +271,21 @@ def write_folder(
     with quiet():
         if settings is None:
             model.save_pretrained(output, **size)
+            _name_main_type(model, output / CONFIG)
             return
         model.generation_config = GenerationConfig()
         try:
             model.save_pretrained(output, **size)
         finally:
             model.generation_config = settings
+    _name_main_type(model, output / CONFIG)
     # Published models have settings that transformers reads and refuses to write: a temperature, and no sampling.
     if (output / GENERATION_CONFIG_NAME).is_file():
         settings.to_json_file(output / GENERATION_CONFIG_NAME)
+
+
+def _name_main_type(model: PreTrainedModel, path: Path) -> None:
+    """Let a config name the type that most numbers are in; transformers names that of the first parameter."""
+    if (main := main_dtype(model.state_dict())) != model.dtype:
+        config = read_json(path) | {"dtype": name_of(main)}
+        path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, equal
 
 from fusionlab.checkpoints.files import CONFIG, PICKLE, SAFETENSORS, read_json, read_pickle, read_safetensors
 from fusionlab.errors import InputError
@@ -97,6 +97,29 @@ def sentence_modules(location: Path) -> list[SentenceModule] | None:
         config = read_json(place / CONFIG) if (place / CONFIG).is_file() else {}
         found.append(SentenceModule(folder, kind, config, files[0] if files else None))
     return found
+
+
+def other_modules(one: Path, other: Path) -> list[str]:
+    """The folders of modules of one checkpoint that another one has in another way: kind, config or weights.
+
+    Args:
+        one: folder of a checkpoint; of another kind than sentence-transformers it has no modules.
+        other: to compare it with, of any kind.
+
+    Raises:
+        InputError: see `sentence_modules`; or weights that are damaged.
+    """
+    beside = {module.folder: module for module in sentence_modules(other) or ()}
+    return [module.folder for module in sentence_modules(one) or () if not _is_same(module, beside.get(module.folder))]
+
+
+def _is_same(module: SentenceModule, other: SentenceModule | None) -> bool:
+    if other is None or not module.does_as(other):
+        return False
+    if module.file is None or other.file is None:
+        return True
+    own, others = module.weights(), other.weights()
+    return own.keys() == others.keys() and all(equal(tensor, others[name]) for name, tensor in own.items())
 
 
 def _listed(path: Path) -> list[dict[str, str]]:

@@ -30,7 +30,7 @@ def is_timm(model: nn.Module) -> bool:
 
 
 def read_folder(folder: Path) -> nn.Module:
-    """Load a timm checkpoint folder, in the dtype it is stored in.
+    """Load a timm checkpoint folder, each parameter in the dtype it is stored in.
 
     Args:
         folder: a folder with timm's ``config.json`` and ``model.safetensors`` or ``pytorch_model.bin``.
@@ -72,7 +72,11 @@ def rebuild(config: dict[str, Any], state: dict[str, Tensor], source: Path) -> n
     refuse_differences(source, config[ARCHITECTURE], *differences(model, state))
     integers = {name: tensor.ndim for name, tensor in state.items() if not tensor.is_floating_point()}
     refuse_integers(source, integers, model.state_dict())
-    model.to(main_dtype(state)).load_state_dict(state)
+    model.to(main_dtype(state))
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.to(state[name].dtype)
+    model.load_state_dict(state)
     _refuse_unwritable(model, source)
     return model.eval()
 

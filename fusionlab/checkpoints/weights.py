@@ -2,7 +2,8 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,16 @@ _SAFETENSORS_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.
 
 
 @dataclasses.dataclass(frozen=True)
+class StoredNumbers:
+    """A tensor of floating-point numbers as it is stored."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    read: Callable[[], Tensor] = dataclasses.field(repr=False)
+    """Reads it."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Headers:
     """Dtypes and sizes that the headers of safetensors files name."""
 
@@ -33,6 +44,8 @@ class Headers:
     stored: Stored
     integers: dict[str, int]
     """Tensors that hold no floating-point numbers, with their number of dimensions."""
+    tensors: dict[str, StoredNumbers]
+    """Tensors of floating-point numbers of at least 16 bits."""
 
 
 def read_headers(files: Iterable[Path]) -> Headers:
@@ -50,6 +63,7 @@ def read_headers(files: Iterable[Path]) -> Headers:
     """
     elements: Counter[torch.dtype] = Counter()
     integers: dict[str, int] = {}
+    found: dict[str, StoredNumbers] = {}
     owners: dict[str, Path] = {}
     numbers = 0
     for file in files:
@@ -63,13 +77,28 @@ def read_headers(files: Iterable[Path]) -> Headers:
                     dtype = _SAFETENSORS_DTYPES.get(stored)
                     if dtype is not None:
                         elements[dtype] += size.numel()
+                        found[name] = StoredNumbers(dtype, tuple(size), partial(_read, file, name))
                     if stored[0] in "IUB" and stored != "BF16":
                         integers[name] = len(size)
         except (SafetensorError, OSError, RuntimeError, OverflowError) as error:
             raise damaged(file, error) from error
     _refuse_lacking(owners)
     dtype = elements.most_common(1)[0][0] if elements else None
-    return Headers(dtype, Stored(numbers, len(owners)), integers)
+    return Headers(dtype, Stored(numbers, len(owners)), integers, found)
+
+
+def numbers_in(state: Mapping[str, Tensor]) -> dict[str, StoredNumbers]:
+    """The tensors of floating-point numbers in a state dict, as `Headers` has those of files."""
+    return {
+        name: StoredNumbers(tensor.dtype, tuple(tensor.shape), partial(state.__getitem__, name))
+        for name, tensor in state.items()
+        if tensor.is_floating_point()
+    }
+
+
+def _read(file: Path, name: str) -> Tensor:
+    with safe_open(file, framework="pt") as tensors:
+        return tensors.get_tensor(name)
 
 
 def _refuse_lacking(owners: Mapping[str, Path]) -> None:

@@ -126,12 +126,20 @@ def write_difference(
             (temporary / name).write_text(text, encoding="utf-8")
 
 
-def tell_difference(found: Extracted, output: Path) -> None:
-    """Print the captured shares, and what was saved whole."""
+def tell_difference(found: Extracted, output: Path, notes: Sequence[str] = ()) -> None:
+    """Print the captured shares, and what was saved whole.
+
+    Args:
+        found: the difference.
+        output: that was written.
+        notes: sentences to print below.
+    """
     console = printing.results()
     console.print(_table(found.captured))
     if found.modules:
         console.print(f"Saved whole: {', '.join(found.modules)}", style="dim", highlight=False, soft_wrap=True)
+    for note in notes:
+        console.print(note, style="dim", highlight=False)
     console.print(f"Written to {output}", highlight=False, soft_wrap=True)
 
 

@@ -29,6 +29,7 @@ from fusionlab.commands.fuse_shape import is_of_lightning
 from fusionlab.commands.grow import as_grown, of_one_size
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.commands.other_labels import tell_other_labels
+from fusionlab.commands.other_processors import tell_other_processors
 from fusionlab.commands.other_tokens import tell_other_tokens
 from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import repeat_config
@@ -86,6 +87,7 @@ def run(argv: Sequence[str]) -> None:
     refuse_existing(output, arguments.overwrite, arguments.resume)
     refuse_unpushable(arguments)
     tell_other_tokens(arguments.ckpts, arguments.names)
+    tell_other_processors(arguments.ckpts, arguments.names)
     if arguments.heads == "merged":
         tell_other_labels(arguments.ckpts, arguments.names)
 
@@ -168,6 +170,7 @@ def _in_memory(
         **guessed,
     }
     made = {"matching": settings["matching"], "anchor": settings["anchor"], **merging_options.described(arguments)}
+    made |= merging_options.found_by_method([] if fused.kept is None else fused.kept.notes)
     made |= {"heads": arguments.heads} if arguments.heads != "merged" else {}
     made |= {"search": fused.search.told} if fused.search is not None else {}
     made |= {"polish": describe(polishing)} if polishing is not None else {}

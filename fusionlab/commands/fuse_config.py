@@ -199,6 +199,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     }
     parents = merging_options.parents(found, given.model)
     made = {key: told[key] for key in told if key != "command"}
+    made |= merging_options.found_by_method(module.kept.notes)
     made |= {f"{label}, grown": described(growth) for label, growth in module.growths.items()}
     index = index_of_fusion(module.fused, results, measured)
     card = merge_card(parents, made, next(iter(found.values())).format, card_table(results), index)

@@ -29,6 +29,7 @@ from fusionlab.commands.match_output import (
 )
 from fusionlab.commands.match_stream import by_parts
 from fusionlab.commands.option_groups import add_fields, told
+from fusionlab.commands.other_processors import tell_other_processors
 from fusionlab.commands.other_tokens import tell_other_tokens
 from fusionlab.commands.outside import tell_outside
 from fusionlab.commands.pushing import push_output, refuse_unpushable
@@ -91,6 +92,7 @@ def run(argv: Sequence[str]) -> None:
     is_one = len(arguments.sources) == 1 and not recipe.gauge and not arguments.untie
     refuse_unpushable(arguments, arguments.sources[0] if is_one else None)
     rank_zero_only(tell_other_tokens)([*arguments.sources, arguments.anchor], arguments.names)
+    rank_zero_only(tell_other_processors)([*arguments.sources, arguments.anchor], arguments.names, is_merged=False)
     device = device_of(arguments.accelerator)
     with launched() as team:
         if team.size > 1 and recipe.needs_inputs:

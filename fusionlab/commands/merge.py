@@ -27,6 +27,7 @@ from fusionlab.commands.merge_output import progress, tell
 from fusionlab.commands.merging_options import MergingOptions
 from fusionlab.commands.option_groups import add_fields, options_of
 from fusionlab.commands.other_labels import tell_other_labels
+from fusionlab.commands.other_processors import tell_other_processors
 from fusionlab.commands.other_tokens import tell_other_tokens
 from fusionlab.commands.plain_place import folder_of, is_folder
 from fusionlab.commands.pushing import push_output, refuse_unpushable
@@ -120,6 +121,7 @@ def run(argv: Sequence[str]) -> None:
     refuse_unpushable(arguments, like)
     tell_other_tokens(arguments.ckpts, arguments.names)
     tell_other_labels(arguments.ckpts, arguments.names)
+    tell_other_processors(arguments.ckpts, arguments.names)
     if _looks_at_files_alone(arguments) and _by_files(arguments, repeat):
         push_output(arguments, output)
         return

@@ -94,10 +94,20 @@ def base_of_merge(arguments: Namespace, found: Mapping[str, Located]) -> str:
     return base
 
 
-def texts_of(arguments: Namespace, found: Mapping[str, Located], repeat: str) -> dict[str, str]:
-    """The card of an adapter, and the config that repeats the command."""
+def texts_of(
+    arguments: Namespace, found: Mapping[str, Located], repeat: str, notes: Sequence[str] = ()
+) -> dict[str, str]:
+    """The card of an adapter, and the config that repeats the command.
+
+    Args:
+        arguments: of the command.
+        found: the end models.
+        repeat: the config.
+        notes: what the merge method told.
+    """
     parents = merging_options.parents(found, arguments)
-    card = merge_card(parents, {"matching": "none", **merging_options.described(arguments)}, "peft")
+    made = {"matching": "none", **merging_options.described(arguments), **merging_options.found_by_method(notes)}
+    card = merge_card(parents, made, "peft")
     return {CARD: card, REPEAT: with_hashes(repeat, parents)}
 
 
@@ -130,6 +140,7 @@ def write(
     weights: Sequence[float],
     base: str,
     texts: Mapping[str, str],
+    notes: Sequence[str] = (),
 ) -> None:
     """Write the difference of a merge from its base model as an adapter, and tell how much of it that is.
 
@@ -141,13 +152,14 @@ def write(
         weights: one for each.
         base: path or hub id of the base model.
         texts: files to write beside the adapter, by name, its card among them.
+        notes: sentences to print.
     """
     output = expanded(arguments.output)
     shares = "".join(f"- {name}: {words}\n" for name, words in captured_words(change).items())
     told = f"{texts[CARD]}\n## Rank {arguments.rank}\n\nShares of the norm of each layer's difference:\n\n{shares}"
     adapter = next(iter(found.values())).adapter
     write_difference(change, model, base, output, arguments.overwrite, {**texts, CARD: told}, adapter)
-    tell_difference(change, output)
+    tell_difference(change, output, notes)
     printing.publish(
         {
             "method": next(iter(merging_options.merge_methods(arguments))),
@@ -155,6 +167,7 @@ def write(
             "rank": arguments.rank,
             "captured": dict(change.captured),
             "saved_whole": list(change.modules),
+            "notes": list(notes),
             "output": str(output),
         }
     )

@@ -81,18 +81,26 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
         if change is None:
             kind = next(iter(found.values())).format
             change = difference(merged.model, "the merge", kind, base, arguments.rank)
-        texts = merge_lora.texts_of(arguments, found, repeat)
-        rank_zero_only(merge_lora.write)(arguments, change, merged.model, found, fuser.weights, base, texts)
+        texts = merge_lora.texts_of(arguments, found, repeat, merged.notes)
+        given = found, fuser.weights, base, texts, _told(merged)
+        rank_zero_only(merge_lora.write)(arguments, change, merged.model, *given)
         return
     made = {"matching": "none", **merging_options.described(arguments)}
+    made |= merging_options.found_by_method(merged.notes)
     parents = merging_options.parents(found, arguments)
     card = merge_card(parents, made, next(iter(found.values())).format)
     texts = {CARD: card, REPEAT: with_hashes(repeat, parents)}
     notes += [note] if (note := merge_note(models, dtype)) else []
     notes += [averaged_note()] if fuser.averaged else []
     notes += fuser.base.notes if fuser.base is not None and fuser.needs_base else []
+    notes += _told(merged)
     most = None if arguments.max_shard_size is None else shard_bytes(arguments.max_shard_size)
     _write(merged, found, fuser.weights, output, arguments.overwrite, types, {**texts, **modules}, most, notes)
+
+
+def _told(merged: Candidate) -> list[str]:
+    """The sentences that the merge method told, behind its name."""
+    return [f"{merged.method}: {note}" for note in merged.notes]
 
 
 @rank_zero_only

@@ -29,7 +29,8 @@ class MergingOptions:
 
     Attributes:
         method: merge method, or several with commas between them, of which the first makes the merge that is kept.
-        hyperparameters: of the method, as ``--hyperparameters.NAME``; of several methods by their names.
+        hyperparameters: of the method, as ``--hyperparameters.NAME``; of several methods by their names. A ``density``
+            is one number, or a list of one for each model, such as ``'[0.5, 0.3]'`` (of ``sce`` one number).
         base: the checkpoint that all were fine-tuned from, under any head or none, for methods that need it, and that
             LoRA adapters change; the one that these name if None.
         statistics: files of ``fusionlab gather``, of any of the models.
@@ -93,6 +94,15 @@ def described(arguments: Namespace) -> dict[str, str]:
     if arguments.weights:
         words["weights"] = ", ".join(map(str, arguments.weights))
     return {key: value for key, value in words.items() if value} | {"seed": str(arguments.seed)}
+
+
+def found_by_method(notes: Sequence[str]) -> dict[str, str]:
+    """All that a merge method told, in words for a model card; nothing where it told nothing.
+
+    Args:
+        notes: of the merge, a sentence each.
+    """
+    return {"found by the method": " ".join(notes).removesuffix(".")} if notes else {}
 
 
 class Located(Protocol):

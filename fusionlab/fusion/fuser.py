@@ -185,13 +185,13 @@ class Fuser:
         seconds = self._gathered[method, matching]
         seconds += 0 if matching == UNMATCHED else self.fused.matched[matching].seconds
         base = None if self.base is None else self.base.state(matching)
-        anchor, inputs = self.end_models[self.anchor], self.inputs
-        merging = Merging(method, settings, self.plan.seed, self.blueprint, base, models, anchor, self._given, inputs)
+        known = self.plan.seed, self.blueprint, base, models, self.end_models[self.anchor], self._given, self.inputs
+        merging = Merging(self.names, method, settings, *known)
         merged = self.heads.combine(merging.state, models, statistics, settings.weights, self.anchor)
         if self._given is not None:
             merged = normalised(merged, self._given)
         merged = rounded(merged, self.plan.dtype)
-        return Candidate(self.names, method, matching, merged, seconds + time.perf_counter() - start)
+        return Candidate(self.names, method, matching, merged, seconds + time.perf_counter() - start, merging.told)
 
     def settle(self, matching: str, index: int) -> Callable[[nn.Module, float], None] | None:
         """The function that brings a point between the anchor and a model, as the plan says, to activations of its own.

@@ -1,7 +1,7 @@
 """The merge methods of a fusion: refused before any matching, and their results as models."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -52,6 +52,7 @@ class Merging:
     """One merge of a fusion: a method, its settings, and what it may look at.
 
     Attributes:
+        names: of the models.
         method: its name.
         settings: hyperparameters, and weights of the models.
         seed: of anything random.
@@ -61,8 +62,10 @@ class Merging:
         anchor: the end model whose unmerged parts a merge has that is scored.
         given: inputs that were given; None for none.
         inputs: these, or synthetic ones where the fusion drew some.
+        told: what the method tells of its merge, a sentence each; empty until `state` is called.
     """
 
+    names: Sequence[str]
     method: str
     settings: Settings
     seed: int
@@ -72,6 +75,7 @@ class Merging:
     anchor: nn.Module
     given: Inputs | None
     inputs: Inputs | None
+    told: list[str] = field(default_factory=list)
 
     def state(self, states: Sequence[State], statistics: Sequence[Mapping[str, Statistics]]) -> dict[str, Tensor]:
         """The merged parameters of states that share a basis with their statistics, the base and the models.
@@ -95,6 +99,8 @@ class Merging:
             seed=self.seed,
             inputs=() if self.given is None else self.given.own,
             model=lambda state, index: with_merged(self.models[index], state),
+            names=self.names,
+            tell=self.told.append,
             **self.settings.hyperparameters,
         )
 

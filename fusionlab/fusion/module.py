@@ -120,7 +120,7 @@ class FusionModule(StagedModule, CandidateTest):
 
     @property
     def kept(self) -> Candidate:
-        """The merge to keep: of the first matching by the first method.
+        """The merge to keep: of the first matching by the first method, whose choices are its ``notes``.
 
         Raises:
             InputError: nothing was fused yet.
@@ -136,8 +136,8 @@ class FusionModule(StagedModule, CandidateTest):
         assert self.fused is not None
         comparisons, levels = compare(self.measured, seed=self.plan.seed)
         return Results(
-            f"Merging {listing(list(names))}", names, self.rows, [], self.fused.distances, {}, [], comparisons, levels,
-            kept=(kept.method, kept.matching),
+            f"Merging {listing(list(names))}", names, self.rows, [], self.fused.distances, {}, self.fused.notes,
+            comparisons, levels, kept=(kept.method, kept.matching),
         )  # fmt: skip
 
     # --- fit ---------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from fusionlab.evaluation.preservation import Preservation
 from fusionlab.evaluation.results import Domain
 from fusionlab.evaluation.scores import Scores, Task
 from fusionlab.evaluation.task_scores import make_scores
+from fusionlab.evaluation.wording import listing, merge_name
 from fusionlab.matching.recipe import Recipe
 from fusionlab.search import Found
 from fusionlab.symmetry import Alignment
@@ -80,6 +81,7 @@ class Candidate:
         matching: the matching's name, or ``none``; ``-`` for an end model and the ensemble.
         model: the model.
         seconds: time to match and merge.
+        notes: what the merge method told, a sentence each, such as which models ``soup`` kept.
     """
 
     models: tuple[str, ...]
@@ -87,6 +89,7 @@ class Candidate:
     matching: str
     model: nn.Module
     seconds: float | None = None
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -127,3 +130,12 @@ class Fused:
     distances: list[Distance] = field(default_factory=list)
     kept: Candidate | None = None
     search: Found | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """All that merge methods told, each sentence once, behind the names of the merges that it is about."""
+        about: dict[str, list[str]] = {}
+        for one in self.candidates:
+            for note in one.notes:
+                about.setdefault(note, []).append(merge_name(one.method, one.matching))
+        return [f"{listing(names)}: {note}" for note, names in about.items()]

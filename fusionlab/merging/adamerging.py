@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from fusionlab.dtypes import in_types
 from fusionlab.errors import InputError
+from fusionlab.evaluation.wording import listing
 from fusionlab.forward import refusing_misfit
 from fusionlab.merging.ingredients import Ingredients, working_type
 from fusionlab.merging.registry import merge_method
@@ -35,7 +36,8 @@ def adamerging(
     """Task arithmetic whose coefficients make the merge sure of itself on inputs without labels.
 
     ``theta_base + sum_i c_i tau_i``, with the c_i that Adam finds for the least entropy of the merge's predictions:
-    each model's inputs under its own head, and the mean over models. A step is one batch of every model.
+    each model's inputs under its own head, and the mean over models. A step is one batch of every model. It tells the
+    coefficients.
 
     Args:
         ingredients: classifiers (of tokens and of both ends of answers too) or language models, weights, base, inputs
@@ -87,8 +89,24 @@ def adamerging(
                 state = {f"model.{name}": base[name].to(changes[name]) + change(name) for name in changes}
                 (weight * functional_call(model, state, (next(stream),))).backward()
         optimizer.step()
+    ingredients.tell(_told(ingredients, torch.stack([one.detach().cpu() for one in found.values()])))
     with torch.no_grad():
         return add_to_base(ingredients, change)
+
+
+def _told(ingredients: Ingredients, coefficients: Tensor) -> str:
+    """The coefficient of each model's task vector, or their mean and range over parameters.
+
+    Args:
+        ingredients: all models.
+        coefficients: shape ``(parameters, models)``, with one row where all parameters share theirs.
+    """
+    parts, is_shared = [], len(coefficients) == 1
+    for index, column in enumerate(coefficients.T):
+        around = "" if is_shared else f" ({column.min():.3g} to {column.max():.3g})"
+        parts.append(f"{column.mean():.3g}{around} for {ingredients.called(index)}")
+    over = "" if is_shared else f", in the mean over {len(coefficients)} parameters and from the least to the largest,"
+    return f"Coefficients of the task vectors are{over} {listing(parts)}."
 
 
 def _widened(model: nn.Module, merged: Container[str]) -> nn.Module:

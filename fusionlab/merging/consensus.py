@@ -8,24 +8,25 @@ from torch import Tensor
 from fusionlab.errors import InputError
 from fusionlab.merging.dare import Combination
 from fusionlab.merging.ingredients import Ingredients, Survey
+from fusionlab.merging.kinds import PerModel
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import (
     add_to_base,
     agreeing_sum,
-    check_fraction,
+    check_fractions,
     task_vectors,
     weighted_sum,
 )
 from fusionlab.merging.ties import thresholds, trimmed
 
 
-def thresholds_of_ties(survey: Survey, combination: Combination, density: float, **_: Any) -> list[float] | None:
+def thresholds_of_ties(survey: Survey, combination: Combination, density: PerModel, **_: Any) -> list[float] | None:
     """The thresholds of TIES' trimming where it combines; None where nothing is trimmed."""
     return thresholds(survey, density) if combination == "ties" else None
 
 
 def _refuse(
-    weights: Sequence[float], threshold: float, k: int, combination: Combination, density: float, **_: Any
+    weights: Sequence[float], threshold: float, k: int, combination: Combination, density: PerModel, **_: Any
 ) -> None:
     if threshold < 0:
         raise InputError(f"threshold is {threshold}; expected a number from 0 up")
@@ -34,7 +35,7 @@ def _refuse(
     if k > len(weights):
         raise InputError(f"k is {k}; expected at most {len(weights)}, as many tasks as there are models")
     if combination == "ties":
-        check_fraction("density", density)
+        check_fractions("density", density, len(weights))
 
 
 @merge_method("consensus", needs=("base",), unit="number", survey=thresholds_of_ties, refuse=_refuse)
@@ -44,7 +45,7 @@ def consensus(
     threshold: float = 0.4,
     k: int = 2,
     combination: Combination = "linear",
-    density: float = 0.2,
+    density: PerModel = 0.2,
 ) -> dict[str, Tensor]:
     """Task arithmetic or TIES without the entries that matter to fewer than k of the tasks.
 
@@ -63,7 +64,7 @@ def consensus(
             entries only. Where fewer models than that have a weight, all of those must need it.
         combination: ``linear``, consensus task arithmetic; or ``ties``, consensus TIES: tau is the sum of those trimmed
             task vectors that have the elected sign.
-        density: of TIES' trimming.
+        density: of TIES' trimming, one number or one for each model.
 
     Returns:
         The merged state, each tensor in the first model's dtype.

@@ -8,12 +8,14 @@ from torch import Tensor
 
 from fusionlab.merging.draws import drawn
 from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.kinds import PerModel
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import (
     add_to_base,
-    check_fraction,
+    check_fractions,
     disjoint_mean,
     kept_where,
+    per_model,
     task_vectors,
     weighted_sum,
 )
@@ -22,13 +24,13 @@ Combination = Literal["linear", "ties"]
 COMBINATIONS = {"linear": weighted_sum, "ties": disjoint_mean}
 
 
-def _refuse(_: Sequence[float], density: float, **__: Any) -> None:
-    check_fraction("density", density)
+def _refuse(weights: Sequence[float], density: PerModel, **_: Any) -> None:
+    check_fractions("density", density, len(weights))
 
 
 @merge_method("dare", needs=("base",), unit="number", refuse=_refuse)
 def dare(
-    ingredients: Ingredients, density: float = 0.5, lambda_: float = 1.0, combination: Combination = "linear"
+    ingredients: Ingredients, density: PerModel = 0.5, lambda_: float = 1.0, combination: Combination = "linear"
 ) -> dict[str, Tensor]:
     """Drop entries of the task vectors at random, rescale what is left, and combine.
 
@@ -38,7 +40,7 @@ def dare(
     Args:
         ingredients: models, weights, base, and the seed of the draws. They are made on the processor, and depend on the
             parameter's name, the model's place and the entry's, so that a seed means the same whatever else is merged.
-        density: the probability of keeping an entry; above 0, at most 1.
+        density: the probability of keeping an entry; above 0, at most 1; one number, or one for each model.
         lambda_: factor on what is added to the base model.
         combination: ``linear``, the weighted sum of task arithmetic; or ``ties``, sign election and disjoint mean.
 
@@ -46,13 +48,16 @@ def dare(
         The merged state, each tensor in the first model's dtype.
 
     Raises:
-        InputError: a density out of range, an unknown combination, or integer buffers that differ.
+        InputError: densities out of range or not for so many models, an unknown combination, or integer buffers that
+            differ.
     """
+    shares = per_model(density, len(ingredients.states))
 
     def change(name: str) -> Tensor:
         changes = task_vectors(ingredients, name)
-        kept = kept_where((drawn(ingredients, name) < density).to(changes.device), changes)
-        rescaled = torch.where(kept, changes / density, 0.0)
-        return lambda_ * COMBINATIONS[combination](rescaled, ingredients.weights)
+        for own, draws, share in zip(changes, drawn(ingredients, name), shares, strict=True):
+            kept = kept_where((draws < share).to(own.device), own)
+            own.copy_(torch.where(kept, own / share, 0.0))
+        return lambda_ * COMBINATIONS[combination](changes, ingredients.weights)
 
     return add_to_base(ingredients, change)

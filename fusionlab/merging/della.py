@@ -10,23 +10,26 @@ from fusionlab.errors import InputError
 from fusionlab.merging.dare import COMBINATIONS, Combination
 from fusionlab.merging.draws import drawn
 from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.kinds import PerModel
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.task_vectors import add_to_base, check_fraction, kept_where, task_vectors
+from fusionlab.merging.task_vectors import add_to_base, check_fractions, kept_where, per_model, task_vectors
 
 
-def _refuse(_: Sequence[float], density: float, epsilon: float, **__: Any) -> None:
-    check_fraction("density", density)
-    if epsilon < 0 or epsilon >= density or epsilon > 1 - density + 1e-12:
-        raise InputError(
-            f"epsilon is {epsilon}; expected a number from 0 up, below density ({density}) and at most 1 - density "
-            f"({1 - density:g})"
-        )
+def _refuse(weights: Sequence[float], density: PerModel, epsilon: float, **_: Any) -> None:
+    check_fractions("density", density, len(weights))
+    for place, share in enumerate(per_model(density, len(weights))):
+        if epsilon < 0 or epsilon >= share or epsilon > 1 - share + 1e-12:
+            of_model = f" of model {place}" if isinstance(density, Sequence) else ""
+            raise InputError(
+                f"epsilon is {epsilon}; expected a number from 0 up, below density{of_model} ({share}) and at most "
+                f"1 - density ({1 - share:g})"
+            )
 
 
 @merge_method("della", needs=("base",), unit="parameter", refuse=_refuse, holds=(9, 3))
 def della(
     ingredients: Ingredients,
-    density: float = 0.7,
+    density: PerModel = 0.7,
     epsilon: float = 0.07,
     lambda_: float = 1.1,
     combination: Combination = "ties",
@@ -40,7 +43,8 @@ def della(
 
     Args:
         ingredients: models, weights, base, and the seed of the draws, which are those of `dare`.
-        density: the mean probability of keeping an entry (the paper's 1 - p); above 0, at most 1.
+        density: the mean probability of keeping an entry (the paper's 1 - p); above 0, at most 1; one number, or one
+            for each model.
         epsilon: half the width of the window of probabilities, from 0 up, so that all of them are above 0 and at most
             1. The defaults are those of the example of the authors' code.
         lambda_: factor on what is added to the base model.
@@ -50,13 +54,15 @@ def della(
         The merged state, each tensor in the first model's dtype.
 
     Raises:
-        InputError: fractions out of range, an unknown combination, or integer buffers that differ.
+        InputError: fractions out of range or not for so many models, an unknown combination, or integer buffers that
+            differ.
     """
+    shares = per_model(density, len(ingredients.states))
 
     def change(name: str) -> Tensor:
         changes = task_vectors(ingredients, name)
-        for own, draws in zip(changes, drawn(ingredients, name), strict=True):
-            probabilities = keeping(own[None], density, epsilon)[0]
+        for own, draws, share in zip(changes, drawn(ingredients, name), shares, strict=True):
+            probabilities = keeping(own[None], share, epsilon)[0]
             kept = kept_where(draws.to(own.device) < probabilities, own)
             own.div_(probabilities).masked_fill_(~kept, 0.0)
         return lambda_ * COMBINATIONS[combination](changes, ingredients.weights)

@@ -40,6 +40,10 @@ class Ingredients:
         inputs: for each model batches like those that it was trained on.
         model: makes a model of a merged state and one of the models' places, whose head it has where heads are not
             merged.
+        names: of the models, for what is told; empty for their places.
+        tell: is given a sentence on what the method chose or found, such as the models that it kept. It begins with a
+            capital letter, ends with a full stop and does not name the method, which whoever shows it puts in front.
+            Only methods that are given whole models (`MergeMethod.is_of_models`) are heard.
     """
 
     states: Sequence[State]
@@ -53,6 +57,12 @@ class Ingredients:
     surveyed: Any = None
     inputs: Sequence[Iterable[Batch]] = ()
     model: Callable[[State, int], nn.Module] | None = None
+    names: Sequence[str] = ()
+    tell: Callable[[str], object] = lambda _: None
+
+    def called(self, index: int) -> str:
+        """The name of one of the models in a sentence: its own, or ``model 0`` by its place."""
+        return self.names[index] if self.names else f"model {index}"
 
     def gathered(self, kind: type[Kind]) -> list[Kind]:
         """The statistics of one kind, one for each model, in order.
@@ -86,7 +96,8 @@ class Ingredients:
         kept = [index for index, weight in enumerate(self.weights) if weight > 0]
         states, weights = [self.states[index] for index in kept], [self.weights[index] for index in kept]
         statistics = [self.statistics[index] for index in kept] if self.statistics else ()
-        return replace(self, states=states, weights=weights, statistics=statistics)
+        names = [self.called(index) for index in kept]
+        return replace(self, states=states, weights=weights, statistics=statistics, names=names)
 
     def floating(self) -> list[str]:
         """The names of all floating-point parameters and buffers, in order."""

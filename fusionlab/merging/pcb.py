@@ -56,7 +56,7 @@ def _compete(survey: Survey, ratio: float, layer_weights: None = None, **_: Any)
         present = part.present()
         return [_changes(present, name, dtype).abs() for name in present.floating()]
 
-    def of_lengths(count: int) -> tuple[int, int]:
+    def of_lengths(_: int, count: int) -> tuple[int, int]:
         low, high = min(int(count * OUTLIERS), count - 1), max(int(count * (1 - OUTLIERS) - 1), 0)
         return count - low, count - high
 
@@ -66,7 +66,7 @@ def _compete(survey: Survey, ratio: float, layer_weights: None = None, **_: Any)
         present = part.present()
         return [_all_scores(_changes(present, name, dtype), present.weights, cuts) for name in present.floating()]
 
-    kept = of_ranks(survey, scores, lambda count: (count - min(int(count * (1 - ratio)), count - 1), 1))
+    kept = of_ranks(survey, scores, lambda _, count: (count - min(int(count * (1 - ratio)), count - 1), 1))
     limits = [_Limits(*cut, *scored) if any(scored) else None for cut, scored in zip(cuts, kept, strict=True)]
     return _Competition(dtype, limits)
 

@@ -50,7 +50,7 @@ def merge_method(
             if not is_plain(hints.get(parameter)):
                 raise TypeError(
                     f"{what} {name!r} has a hyperparameter {parameter!r} of {hints.get(parameter, 'no type')}; "
-                    f"expected float, int, bool or a Literal, or one of these or None"
+                    f"expected float, int, bool or a Literal, or one of these or None; or float | Sequence[float]"
                 )
         if unknown := [] if callable(needs) else [need for need in needs if need not in NEEDS]:
             raise TypeError(f"{what} {name!r} needs {unknown[0]!r}; expected some of {', '.join(NEEDS)}")

@@ -12,7 +12,7 @@ _BITS = 16
 _INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 Rows = Callable[[Ingredients], Sequence[Tensor]]
-Ranks = Callable[[int], Sequence[int]]
+Ranks = Callable[[int, int], Sequence[int]]
 
 
 def of_ranks(survey: Survey, rows: Rows, ranks: Ranks) -> list[list[float]]:
@@ -25,7 +25,8 @@ def of_ranks(survey: Survey, rows: Rows, ranks: Ranks) -> list[list[float]]:
     Args:
         survey: of the models that the numbers come from.
         rows: for a part of the models, tensors of shape ``(rows, numbers)``.
-        ranks: for how many numbers a row has, the ranks that are looked for: 1 of its largest number, up to that count.
+        ranks: for a row's place and how many numbers it has, the ranks that are looked for: 1 of its largest number, up
+            to that count; equally many for each row.
 
     Returns:
         For each row one number for each rank.
@@ -46,7 +47,7 @@ def of_ranks(survey: Survey, rows: Rows, ranks: Ranks) -> list[list[float]]:
 
         counts = survey.total(counted)
         if not left:
-            left = [list(ranks(int(row.sum()))) for row in counts]
+            left = [list(ranks(place, int(row.sum()))) for place, row in enumerate(counts)]
             found = [[0] * len(own) for own in left]
         for row, own, known in zip(counts, left, found, strict=True):
             for place, rank in enumerate(own):

@@ -1,12 +1,13 @@
 """The greedy soup (Wortsman et al., "Model soups", 2022, recipe 1)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from torch import Tensor
 
 from fusionlab.errors import InputError
+from fusionlab.evaluation.wording import listing
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 
@@ -15,6 +16,8 @@ from fusionlab.merging.registry import merge_method
 @merge_method("soup", needs=("score",), holds=(5, 1))
 def soup(ingredients: Ingredients) -> dict[str, Tensor]:
     """Average as many models as help: from the best downwards, a model stays if the mean's score does not fall.
+
+    It tells which models it kept, which not, and the scores of the mean and of the best model alone.
 
     Args:
         ingredients: models, their weights, and a score on data that no result is reported on. The mean is weighted (the
@@ -44,7 +47,32 @@ def soup(ingredients: Ingredients) -> dict[str, Tensor]:
         reached = ingredients.score(trial)
         if reached >= score:
             kept, merged, score = [*kept, index], trial, reached
+    ingredients.tell(_told(ingredients, kept, scores, score))
     return merged
+
+
+def _told(ingredients: Ingredients, kept: Sequence[int], scores: Mapping[int, float], score: float) -> str:
+    """The models that were kept, in the order in which they were taken, and those that were not.
+
+    Args:
+        ingredients: all models.
+        kept: places of some.
+        scores: of the models that have a weight, by their places.
+        score: of the mean of those that were kept.
+    """
+    left = []
+    for index in range(len(ingredients.states)):
+        if index not in kept:
+            reason = " (weight 0)" if index not in scores else "" if math.isfinite(scores[index]) else " (diverged)"
+            left.append(f"{ingredients.called(index)}{reason}")
+    names = [ingredients.called(index) for index in kept]
+    of_best = f"{names[0]} alone has {scores[kept[0]]:.4g}"
+    told = f"their mean has the score {score:.4g} on validation data, {of_best}" if kept[1:] else of_best
+    told += "" if kept[1:] else " on validation data, and no mean with another has as much"
+    return (
+        f"Kept {listing(names)} of {len(ingredients.states)} models"
+        f"{f', left out {listing(left)}' if left else ''}; {told}."
+    )
 
 
 def _mean(ingredients: Ingredients, chosen: Sequence[int]) -> dict[str, Tensor]:

@@ -35,6 +35,8 @@ def merge_states(
     seed: int = 0,
     inputs: Sequence[Iterable[Batch]] = (),
     model: Callable[[State, int], nn.Module] | None = None,
+    names: Sequence[str] = (),
+    tell: Callable[[str], object] = lambda _: None,
     **hyperparameters: Any,
 ) -> dict[str, Tensor]:
     """Merge models that share one basis.
@@ -53,6 +55,8 @@ def merge_states(
         seed: of anything random.
         inputs: for each model batches like those that it was trained on, for methods that run models.
         model: makes a model of a state and a model's place, for these.
+        names: of the models, one for each, for what is told; their places if empty.
+        tell: is given each sentence on what the method chose, such as the models that ``soup`` kept.
         hyperparameters: the method's own; see `MergeMethod.merge`.
 
     Raises:
@@ -73,7 +77,9 @@ def merge_states(
             if need in found:
                 found[need].check(state, f"model {index}")
     shares = merge_weights(weights, len(states))
-    ingredients = Ingredients(states, shares, blueprint, statistics, base, score, seed, inputs=inputs, model=model)
+    ingredients = Ingredients(
+        states, shares, blueprint, statistics, base, score, seed, inputs=inputs, model=model, names=names, tell=tell
+    )
     # A variance is measured, not learned: with a task vector added it may be negative.
     measured = [*lacking, *(running_statistics(states[0]) if "base" in needs else [])]
     averaged = ingredients.only(measured)

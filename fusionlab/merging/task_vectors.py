@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients, working_type
+from fusionlab.merging.kinds import PerModel
 from fusionlab.types import State
 
 
@@ -101,6 +102,33 @@ def kept_where(kept: Tensor, changes: Tensor) -> Tensor:
         changes: task vectors, of the same shape.
     """
     return kept | ~changes.isfinite()
+
+
+def per_model(value: PerModel, count: int) -> list[float]:
+    """A hyperparameter's number for each of so many models.
+
+    Args:
+        value: one number for all, or a number for each.
+        count: of the models.
+    """
+    return list(value) if isinstance(value, Sequence) else [value] * count
+
+
+def check_fractions(name: str, value: PerModel, count: int) -> None:
+    """Refuse fractions that are not above 0 and at most 1, or are not one for all models or one for each.
+
+    Args:
+        name: of the hyperparameter.
+        value: one number, or several.
+        count: of the models.
+
+    Raises:
+        InputError: they are not.
+    """
+    if isinstance(value, Sequence) and len(value) != count:
+        raise InputError(f"{name} is {list(value)}; expected one number, or one for each of {count} models")
+    for place, fraction in enumerate(per_model(value, count)):
+        check_fraction(f"{name} of model {place}" if isinstance(value, Sequence) else name, fraction)
 
 
 def check_fraction(name: str, value: float) -> None:

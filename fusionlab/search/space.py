@@ -245,7 +245,7 @@ def _axis(label: str, name: str, given: Any, wanted: Any, kind: Any, model: int 
     values = list(wanted) if isinstance(wanted, list | tuple) else []
     place: dict[str, Any] = {"model": model, "band": band}
     if values and all(isinstance(value, str | bool) for value in values):
-        if set(get_args(kind) or (kind,)) - {type(None)} <= {int, float}:
+        if set(get_args(kind) or (kind,)) - {type(None)} <= {int, float, Sequence[float]}:
             raise InputError(f"search over {name} is {wanted!r}, and {name} is a number; expected [lowest, highest]")
         return Axis(label, name, given if isinstance(given, str | bool) else None, words=tuple(values), **place)
     if len(values) != 2 or not all(isinstance(value, int | float) and math.isfinite(value) for value in values):

@@ -86,7 +86,7 @@ class Gathering(Stage[dict[str, Statistics]]):
         differentiates = any(one.differentiates for one in self._accumulators)
         is_shared_out = run.mesh is not None and not differentiates
         used = borrowed(self.model) if is_shared_out else self.model
-        if next(used.parameters()).dtype in (torch.float16, torch.bfloat16):
+        if any(one.dtype in (torch.float16, torch.bfloat16) for one in used.parameters()):
             # Half precision would blur what is summed; the numbers come back as they were.
             used.float()
         policy = run.trainer.precision_plugin

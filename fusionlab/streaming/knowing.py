@@ -87,12 +87,13 @@ def _statistics_of(
 def _is_read_as_stored(model: StoredModel, made: Weightless) -> bool:
     """True where a model in memory surely has the numbers of its files, so that both have one digest.
 
-    Not where weights are computed as they are read, whose last bit may be another one, nor where types change.
+    Not where weights are computed as they are read, whose last bit may be another one, nor where transformers may keep
+    some in a wider type than they are stored in.
     """
     types = {stored.dtype for stored in model.tensors.values() if stored.dtype.is_floating_point}
     wide = [getattr(made.model, name, None) for name in ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict")]
-    rounds = len(types) > 1 or (any(wide) and not types <= {torch.float32, torch.float64})
-    return model.base is None and not model.is_scaled and not rounds
+    widens = any(wide) and not types <= {torch.float32, torch.float64}
+    return model.base is None and not model.is_scaled and not widens
 
 
 def basis_of(model: StoredModel, made: Weightless) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from fusionlab.checkpoints.quiet import quiet
+from fusionlab.dtypes import in_types, types_of
 from fusionlab.errors import InputError
 from fusionlab.vocabularies.tokens import Vocabulary, number_of, renumbered
 
@@ -160,8 +161,7 @@ def _resized(
         _number_anew(part, vocabulary, numbers)
     config.get_text_config().vocab_size = size
     with quiet(), torch.random.fork_rng(devices=[]):
-        made = type(model)(config)
-    torch.nn.Module.to(made, dtype=next(model.parameters()).dtype)
+        made = in_types(type(model)(config), types_of(model))
     made.load_state_dict(dict(state))
     if getattr(model, "generation_config", None) is not None:
         made.generation_config = copy.deepcopy(model.generation_config)

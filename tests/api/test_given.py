@@ -1,5 +1,6 @@
 """Models as people have them: paths, compiled and parallel modules; what is no list of models is told."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fusionlab import checkpoints
 from fusionlab.api.given import module_of, modules_of
 from fusionlab.errors import InputError
 from tests.api.models import distance, same
+from tests.checkpoints.embedding_models import embedding_model
 from tests.commands.small import bert, vit
 
 
@@ -145,3 +147,28 @@ def test_labels_in_another_order_are_refused() -> None:
     for call in (fusionlab.merge, fusionlab.align, fusionlab.fuse):
         with pytest.raises(InputError, match="model 1 and model 0 have the same labels in another order"):
             call([first, second])
+
+
+def test_modules_beside_transformers_are_told(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """Of paths and of models that know theirs, by every call that makes one; not where the modules are the same."""
+    a, b, same = (embedding_model(tmp_path / name, seed) for seed, name in enumerate(("a", "b", "same")))
+    shutil.copyfile(a / "2_Dense" / "model.safetensors", same / "2_Dense" / "model.safetensors")
+    fusionlab.merge([a, same])
+    fusionlab.merge([vit(0), vit(1)])
+    assert not [one for one in recwarn if "modules" in str(one.message)]
+    words = rf"{a} and {b} differ in modules beside their transformers \(2_Dense\), which fusionlab.* of {a}\."
+    with pytest.warns(UserWarning, match=words) as found:
+        merged = fusionlab.merge([str(a), same, fusionlab.load(b)])
+    assert len([one for one in found if "modules" in str(one.message)]) == 1
+    with pytest.warns(UserWarning, match=words):
+        fusionlab.fuse([a, b], "none")
+    fusionlab.save(merged, tmp_path / "m", like=a)
+    dense = Path("2_Dense", "model.safetensors")
+    assert (tmp_path / "m" / dense).read_bytes() == (a / dense).read_bytes()
+
+
+def test_damaged_modules_are_left_to_others(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    paths = [embedding_model(tmp_path / name, seed) for seed, name in enumerate("ab")]
+    (paths[1] / "modules.json").write_text("{")
+    fusionlab.merge(paths)
+    assert not [one for one in recwarn if "modules" in str(one.message)]

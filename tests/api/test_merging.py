@@ -1,5 +1,6 @@
 """Merging by the Python call."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -58,3 +59,22 @@ def test_a_class_whose_symmetry_cannot_be_inferred_is_merged_by_what_needs_none(
         merged = fusionlab.merge([a, a], method, data=data).state_dict()
         for name, tensor in a.state_dict().items():
             torch.testing.assert_close(merged[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_what_a_method_chose_is_told_by_the_logger(caplog: pytest.LogCaptureFixture) -> None:
+    """At level INFO, behind the method's name; a method that chooses nothing tells nothing."""
+    models, data = [vit(0), vit(1), vit(2)], batches((4,) * 3)
+    with caplog.at_level("INFO", "fusionlab"):
+        merged = fusionlab.merge(models, "soup", data=data)
+    (record,) = caplog.records
+    assert (record.levelname, record.getMessage()[:11]) == ("INFO", "soup: Kept ")
+    kept = re.findall(r"model (\d)", re.match(r"soup: (Kept .*?) of 3 models", record.getMessage())[1])  # type: ignore[index]
+    states = [models[int(index)].state_dict() for index in kept]
+    assert all(
+        torch.allclose(tensor, torch.stack([state[name] for state in states]).mean(0), atol=1e-6)
+        for name, tensor in merged.state_dict().items()
+    )
+    caplog.clear()
+    with caplog.at_level("INFO", "fusionlab"):
+        fusionlab.merge(models)
+    assert not caplog.records

@@ -1,14 +1,15 @@
-"""Tiny files in the shapes of the data sets that benchmarks read."""
+"""Tiny files in the shapes of the data sets that benchmarks read, and a tiny model of digits."""
 
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, ViTConfig, ViTForImageClassification
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -42,3 +43,17 @@ def word_tokenizer(folder: Path, words: Sequence[str]) -> str:
     split.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=split, **special).save_pretrained(folder)
     return str(folder)
+
+
+def tiny_digits_model(folder: Path, seed: int, width: int, val_size: int | None) -> ViTForImageClassification:
+    """A model of images of 8 x 8 that nobody trained, in the place of one that a benchmark keeps in a folder."""
+    torch.manual_seed(seed)
+    sizes: dict[str, Any] = {"num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
+    config = ViTConfig(hidden_size=width, intermediate_size=8, num_channels=1, num_labels=10, **sizes)
+    return ViTForImageClassification(config).eval()
+
+
+def digit_images() -> dict[str, torch.Tensor]:
+    """Twelve images of noise for them, with labels."""
+    drawn = torch.Generator().manual_seed(0)
+    return {"pixel_values": torch.randn(12, 1, 8, 8, generator=drawn), "labels": torch.arange(12) % 10}

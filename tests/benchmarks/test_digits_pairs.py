@@ -7,25 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import ViTConfig, ViTForImageClassification
 
 import fusionlab
-from tests.benchmarks.examples import BENCHMARKS
+from tests.benchmarks.examples import BENCHMARKS, digit_images, tiny_digits_model
 
 
 @pytest.fixture
 def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     return importlib.import_module
-
-
-def tiny(folder: Path, seed: int, width: int, val_size: int | None) -> ViTForImageClassification:
-    """A model that nobody trained."""
-    torch.manual_seed(seed)
-    sizes: dict[str, Any] = {"num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
-    config = ViTConfig(hidden_size=width, intermediate_size=8, num_channels=1, num_labels=10, **sizes)
-    return ViTForImageClassification(config).eval()
 
 
 def test_settings_are_chosen_on_tuning_pairs_alone(
@@ -81,9 +71,8 @@ def test_settings_are_chosen_on_tuning_pairs_alone(
 def test_ways_are_measured(tmp_path: Path, benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiny models in a step: what is seen, matched, merged, distilled and scored."""
     measures, ways = benchmark("digits_pairs_cells"), benchmark("digits_ways")
-    monkeypatch.setattr(measures, "kept_model", tiny)
-    drawn = torch.Generator().manual_seed(0)
-    images = {"pixel_values": torch.randn(12, 1, 8, 8, generator=drawn), "labels": torch.arange(12) % 10}
+    monkeypatch.setattr(measures, "kept_model", tiny_digits_model)
+    images = digit_images()
     split = measures.Split("test", None, [{"pixel_values": images["pixel_values"]}], [images])
     pair = measures.Pair(split, (5, 6), 8, benchmark("cells").Cells(tmp_path / "cells.json"), tmp_path)
     pair.end_models()

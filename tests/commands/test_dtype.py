@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from fusionlab import checkpoints
 from fusionlab.dtypes import types_of
 from tests.commands.conftest import Command
 from tests.commands.small import digit_scores, weights
 
+SMALL = {
+    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 40,
+    "max_position_embeddings": 16,
+}  # fmt: skip
 BOTH = "different types (half_a in bfloat16, b in float32)"
 
 
@@ -93,3 +98,47 @@ def test_too_little_space_is_told_before_any_work(
         assert outcome.code == 2
         assert "MiB will be written, but the disk of" in outcome.err
         assert "has 0 MiB left" in outcome.err
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two models in bfloat16 with norms in float32."""
+    place = tmp_path_factory.mktemp("several")
+    for seed in range(2):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(LlamaConfig(**SMALL)).eval()
+        for name, tensor in model.named_parameters():
+            tensor.data = 1 + torch.randn(tensor.shape) / 9 if "norm" in name else tensor.data.bfloat16()
+        model.save_pretrained(place / str(seed))
+    return [place / "0", place / "1"]
+
+
+@pytest.mark.parametrize("way", [[], ["--method", "regmean", "--probes", "tokens", "--samples", "8", "--length", "6"]])
+def test_a_merge_of_models_of_several_types(
+    several: list[Path], tmp_path: Path, command: Command, way: list[str]
+) -> None:
+    """Streamed or of whole models: each tensor in its own type, and norms are the mean of what is stored."""
+    outcome = command("merge", *several, *way, "--output", tmp_path / "out")
+    assert outcome.code == 0, outcome.err
+    first, second, merged = map(weights, (*several, tmp_path / "out"))
+    for name, tensor in merged.items():
+        assert tensor.dtype == first[name].dtype, name
+        if "norm" in name:
+            exact = (first[name].double() + second[name].double()) / 2
+            assert (tensor.double() - exact).abs().max() <= torch.finfo(torch.float32).eps * 2, name
+
+
+@pytest.mark.parametrize("way", [["--spaces", "ffn"], ["--match", "learned", "--steps", "2"]])
+def test_twins_of_models_of_several_types(
+    several: list[Path], tmp_path: Path, command: Command, way: list[str]
+) -> None:
+    """In memory, by weights and by a descent that runs them: norms have the numbers that were stored, in some order."""
+    looked_at = ["--probes", "tokens", "--samples", "8", "--length", "6"] if "learned" in way else []
+    out = ["--output", tmp_path / "out", "--gauge", "[]"]
+    outcome = command("match", several[0], "--anchor", several[1], *way, *looked_at, *out)
+    assert outcome.code == 0, outcome.err
+    before, twin = map(weights, (several[0], tmp_path / "out"))
+    assert {name: tensor.dtype for name, tensor in twin.items()} == {n: tensor.dtype for n, tensor in before.items()}
+    for name, tensor in before.items():
+        if "norm" in name:
+            assert torch.equal(twin[name].sort().values, tensor.sort().values), name

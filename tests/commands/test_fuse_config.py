@@ -1,6 +1,8 @@
 """`fusionlab fuse` from a config of Lightning's shape: as by flags, with the Trainer's options, resumable."""
 
+import html
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,15 @@ def test_a_checkpoint_that_is_none_is_one_sentence(ckpts: Path, at: Path, comman
     assert outcome.code == 2
     assert "bad.ckpt" in outcome.err
     assert not (at / "out").exists()
+
+
+def test_what_the_method_found_is_in_the_card(ckpts: Path, at: Path) -> None:
+    """As the report's notes have it."""
+    model = {"match": "none", "methods": {"soup": {}}, "polish": None}
+    assert main(["fuse", "--config", str(config(ckpts, at, model=model, points=0))]) == 0
+    found = re.search(r"\| found by the method \| (Kept .*?) \|", (at / "out" / "merged" / "README.md").read_text())
+    assert found is not None
+    assert f"unmatched: {found[1]}." in html.unescape((at / "out" / "report.html").read_text())
 
 
 def test_the_base_model_is_in_the_card(ckpts: Path, at: Path) -> None:

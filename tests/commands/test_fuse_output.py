@@ -1,5 +1,7 @@
 """The files of a fusion of Lightning's checkpoints, and the names that models go by."""
 
+import html
+import json
 import re
 from pathlib import Path
 
@@ -97,3 +99,17 @@ def test_names_of_twins(ckpts: Path, tmp_path: Path, command: Command) -> None:
     outcome = command("match", *paths, "--names", "one", "two", "--output", output)
     assert outcome.code == 0, outcome.err
     assert {path.name for path in output.iterdir()} >= {"one.ckpt", "two.ckpt"}
+
+
+def test_a_soup_tells_which_models_it_kept(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """On the terminal, for machines, in the report and in the model card; of the merge that is kept in the card."""
+    options = ("--ckpts", ckpts / "a", ckpts / "b", "--names", "x", "y", "--match", "none", "--method", "soup,simple")
+    given = (*options, "--data", "Digits", "--points", 0, "--output")
+    found = command("fuse", *given, tmp_path / "json", "--json")
+    assert found.code == 0, found.err
+    (note,) = [note for note in json.loads(found.out)["notes"] if "Kept" in note]
+    told = re.fullmatch(r"`soup` unmatched: (Kept [xy and]+ of 2 models.*)\.", note)
+    assert told is not None, note
+    assert f"| found by the method | {told[1]} |" in (tmp_path / "json" / "merged" / "README.md").read_text()
+    assert note in html.unescape((tmp_path / "json" / "report.html").read_text()).replace("<code>soup</code>", "`soup`")
+    assert note in command("fuse", *given, tmp_path / "out").out

@@ -139,6 +139,12 @@ def test_overwrite_replaces_the_whole_folder(ckpts: Path, tmp_path: Path, comman
     [
         ("slerp", "{t: nan}", "t is 'nan'; expected a finite number or null"),
         ("slerp", "{t: .nan}", "t is nan; expected a finite number or null"),
+        ("ties", "{density: [0.5, 2]}", "density of model 1 is 2; expected a number above 0, at most 1"),
+        (
+            "ties",
+            "{density: '0.5,0.3'}",
+            "expected a finite number, or a list of one for each model, such as [0.5, 0.3]",
+        ),
         ("karcher", "{iterations: 1.5}", "iterations is 1.5; expected a whole number"),
         ("[slerp, karcher]", "{slerp: 3}", "hyperparameters of 'slerp' are 3; expected names and values"),
         ("[slerp, karcher]", "{slerp: {t: [1]}}", "t is [1]; expected a finite number or null"),

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from fusionlab.checkpoints.sentence_modules import other_modules
 from fusionlab.commands import merge_models
 from tests.checkpoints.embedding_models import embedding_model
 from tests.commands.conftest import Command
@@ -168,3 +169,18 @@ def test_two_embedding_models_are_measured_before_and_after(
         embedded = library.SentenceTransformer(str(path), device="cpu").encode(texts)
         cosines = np.sum(embedded[::2] * embedded[1::2], axis=1)
         assert found["end model", name] == pytest.approx(spearmanr(cosines, labels).statistic, abs=1e-3)
+
+
+def test_modules_that_differ_are_named(models: list[Path], tmp_path: Path) -> None:
+    """By weights, kind or config, or as the other has none; not by how weights are stored."""
+    a, b, _ = models
+    pickled = embedding_model(tmp_path / "pickled", 0)
+    torch.save(dense(a), pickled / "2_Dense" / "pytorch_model.bin")
+    (pickled / FILE).unlink()
+    assert other_modules(a, a) == other_modules(a, pickled) == []
+    assert other_modules(a, b) == ["2_Dense"]
+    plain = embedding_model(tmp_path / "plain", 0, pooling="cls", dense=False)
+    assert other_modules(a, plain) == ["1_Pooling", "2_Dense", "3_Normalize"]
+    shutil.rmtree(plain / "1_Pooling")
+    (plain / "modules.json").unlink()
+    assert other_modules(plain, a) == []

@@ -110,6 +110,26 @@ def test_union(berts: list[Path], tmp_path: Path, command: Command) -> None:
     assert matched.code == 0
 
 
+def test_each_parameter_keeps_its_type(tmp_path: Path, command: Command) -> None:
+    """Norms in float32 beside matrices in bfloat16 are not rounded as tables get other rows."""
+    folders, models = [], []
+    for seed, words in enumerate((FIRST, SECOND)):
+        tokenizer = word_pieces(words)
+        model = bert(seed, tokenizer).bfloat16()
+        for name, parameter in model.named_parameters():
+            if "LayerNorm" in name:
+                parameter.data = 1 + torch.randn(parameter.shape) / 9
+        folders.append(saved(tmp_path / f"{seed}", model, tokenizer))
+        models.append(model)
+    outcome = command("vocab", *folders, "--output", tmp_path / "out")
+    assert outcome.code == 0, outcome.err
+    for folder, model in zip(folders, models, strict=True):
+        found = checkpoints.load(tmp_path / "out" / folder.name).state_dict()
+        for name, tensor in model.state_dict().items():
+            assert found[name].dtype == tensor.dtype, name
+            assert "LayerNorm" not in name or torch.equal(found[name], tensor), name
+
+
 def test_a_row_that_a_model_lacks_is_the_others_mean(berts: list[Path], tmp_path: Path, command: Command) -> None:
     """Of three models, the two that have a token give it to the third; every bias over tokens has as many entries."""
     other = word_pieces(SECOND)

@@ -212,3 +212,29 @@ def test_batches_that_come_once() -> None:
         expected = merged("layer", steps=3, inputs=data)
         found = merged("layer", steps=3, inputs=[iter(own) for own in data])
         assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize("by", ["task", "layer"])
+def test_it_tells_the_coefficients(by: str) -> None:
+    """Of each model, those that the merge has: what it adds to the base model in each parameter."""
+    base, models = classifiers()
+    sentences: list[str] = []
+    state = merged(by, [0.8, 0.2], steps=9, learning_rate=0.05, names=["a", "b"], tell=sentences.append)
+    found = []
+    for name, start in base.state_dict().items():
+        changes = torch.stack([(model.state_dict()[name] - start).flatten() for model in models], dim=1)
+        added = (state[name] - start).flatten()
+        found.append(torch.linalg.lstsq(changes, added[:, None]).solution[:, 0])
+    columns = torch.stack(found).T
+    if by == "task":
+        words = [f"{column[0]:.3g} for {name}" for name, column in zip("ab", columns, strict=True)]
+        assert sentences == [f"Coefficients of the task vectors are {words[0]} and {words[1]}."]
+    else:
+        words = [
+            f"{column.mean():.3g} ({column.min():.3g} to {column.max():.3g}) for {name}"
+            for name, column in zip("ab", columns, strict=True)
+        ]
+        assert sentences == [
+            "Coefficients of the task vectors are, in the mean over 4 parameters and from the least to the largest, "
+            f"{words[0]} and {words[1]}."
+        ]

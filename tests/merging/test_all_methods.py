@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.merging import find_method, merge_states, methods
+from fusionlab.merging.kinds import PerModel
 from fusionlab.models import with_state
 from fusionlab.statistics import basis_of
 from fusionlab.symmetry import Alignment, blueprint
@@ -209,8 +210,11 @@ def test_values_of_another_type_are_refused(method: str, name: str) -> None:
     chosen = find_method(method)
     default, kind = chosen.hyperparameters[name], get_type_hints(chosen.function)[name]
     plain = float if kind == float | None else type(default) if default is not None else str
-    for value in [*WRONG[plain], *([] if default is None else [None])]:
-        with pytest.raises(InputError, match=f"^{name}( for 'a')? is .*; expected "):
+    wrong = [*WRONG[plain], *([] if default is None else [None])]
+    if kind == PerModel:  # a list of numbers will do, of nothing else
+        wrong = [*(value for value in wrong if value != [0.5]), *([0.5, value] for value in NO_NUMBER)]
+    for value in wrong:
+        with pytest.raises(InputError, match=f"^{name}( for 'a')?( of model [01])? is .*; expected "):
             chosen.requires(**{name: value})
     chosen.requires(**{name: default})
 

@@ -37,13 +37,19 @@ def test_nothing_removed_is_the_other_method() -> None:
     torch.testing.assert_close(merged, torch.tensor([4.0, -9.0, -2.0]) / 3)
 
 
-def test_consensus_ties() -> None:
+@pytest.mark.parametrize(("density", "counts"), [(0.5, [36, 36, 36]), ([0.5, 0.25, 1.0], [36, 18, 72])])
+def test_consensus_ties(density: float | list[float], counts: list[int]) -> None:
     """Trimmed, elected and summed by numpy; masks look at the task vectors before they are trimmed."""
     base, states = fine_tunes(3)
     base, states = {"tall": base["tall"]}, [{"tall": state["tall"]} for state in states]
-    given: dict[str, Any] = {"combination": "ties", "density": 0.5, "threshold": 0.3, "k": 2}
+    given: dict[str, Any] = {"combination": "ties", "density": density, "threshold": 0.3, "k": 2}
     changes = changes_of(base, states, "tall").numpy()
-    kept = np.stack([np.where(np.abs(c) >= np.sort(np.abs(c), axis=None)[-36], c, 0) for c in changes])
+    kept = np.stack(
+        [
+            np.where(np.abs(c) >= np.sort(np.abs(c), axis=None)[-count], c, 0)
+            for c, count in zip(changes, counts, strict=True)
+        ]
+    )
     agreeing = np.where(np.sign(kept) == np.sign(kept.sum(0)), kept, 0).sum(0)
     needed = sum(np.abs(change) >= 0.3 * np.abs(agreeing - change) for change in changes)
     expected = base["tall"].numpy() + np.where(needed >= 2, agreeing, 0) / 3

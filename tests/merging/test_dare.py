@@ -1,11 +1,13 @@
 """DARE: random entries of the task vectors, rescaled so that their expectation stays."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from fusionlab.errors import InputError
 from fusionlab.merging import merge_states
-from tests.merging.random_states import random_states
+from tests.merging.random_states import State, random_states
 
 
 @pytest.mark.parametrize("combination", ["linear", "ties"])
@@ -28,6 +30,21 @@ def test_entries_are_dropped_or_rescaled(density: float) -> None:
     torch.testing.assert_close(merged[kept], change["w"][kept] / density)
     # Five standard deviations of a binomial count.
     assert abs(float(kept.double().mean()) - density) < 5 * (density * (1 - density) / 20000) ** 0.5
+
+
+@pytest.mark.parametrize("combination", ["linear", "ties"])
+def test_each_model_may_have_a_density_of_its_own(combination: str) -> None:
+    """What is left of each is combined: found by itself, with all the weight on it, and its own density."""
+    base, *states = random_states(4)
+    shares, left = [0.9, 0.2, 0.6], list[State]()
+    for place, share in enumerate(shares):
+        alone = [float(index == place) for index in range(3)]
+        left.append(merge_states(states, "dare", alone, base=base, density=share, seed=2))
+    other = {"linear": ("task_arithmetic", {}), "ties": ("ties", {"density": 1.0})}[combination]
+    expected = merge_states(left, other[0], [1, 2, 3], base=base, **other[1])
+    given: dict[str, Any] = {"base": base, "seed": 2, "combination": combination}
+    for name, tensor in merge_states(states, "dare", [1, 2, 3], density=shares, **given).items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-14)
 
 
 def test_expectation_is_task_arithmetic() -> None:

@@ -1,5 +1,7 @@
 """DELLA: drop at random, small changes more often than large ones."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -44,16 +46,30 @@ def test_one_model_is_kept_or_dropped_entry_by_entry() -> None:
         assert torch.where(kept, 0.0, merged[name] - base[name]).abs().max() < 1e-12
 
 
+def test_each_model_may_have_a_density_of_its_own() -> None:
+    """The sum of what is left of each by itself, with all the weight on it, and its own density."""
+    base, states = fine_tunes(3)
+    given: dict[str, Any] = {"base": base, "epsilon": 0.1, "lambda_": 1.0, "seed": 4, "combination": "linear"}
+    shares, left = [0.9, 0.2, 0.6], []
+    for place, share in enumerate(shares):
+        alone = [float(index == place) for index in range(3)]
+        left.append(merge_states(states, "della", alone, density=share, **given))
+    expected = merge_states(left, "simple", [1, 2, 3])
+    for name, tensor in merge_states(states, "della", [1, 2, 3], density=shares, **given).items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-13)
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"density": 0.0}, "density is 0.0"),
+        ({"density": [0.5, 0.05]}, r"epsilon is 0\.07; expected .* below density of model 1 \(0\.05\)"),
         ({"epsilon": -0.1}, "epsilon is -0.1"),
         ({"density": 0.3, "epsilon": 0.3}, r"epsilon is 0\.3; expected a number from 0 up, below density"),
         ({"density": 1.0}, r"epsilon is 0\.07; .* at most 1 - density \(0\)"),
     ],
 )
-def test_probabilities_out_of_range(given: dict[str, float], words: str) -> None:
+def test_probabilities_out_of_range(given: dict[str, Any], words: str) -> None:
     """Refused by name."""
     base, states = fine_tunes(2)
     with pytest.raises(InputError, match=words):

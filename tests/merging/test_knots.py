@@ -8,13 +8,14 @@ from fusionlab.merging import merge_states
 from tests.merging.near_base import adapted, changes_of, fine_tunes, mean_change
 
 
-def by_hand(changes: np.ndarray, weights: list[float], density: float) -> np.ndarray:
+def by_hand(changes: np.ndarray, weights: list[float], density: float | list[float]) -> np.ndarray:
     """The paper's algorithm for one matrix, entry by entry."""
     left, values, right = np.linalg.svd(np.concatenate(list(changes), axis=1), full_matrices=False)
     parts = np.stack(np.split(np.diag(values) @ right, len(changes), axis=1))
     merged = np.zeros(parts.shape[1:])
-    kept = max(1, round(density * merged.size))
-    least = [np.sort(np.abs(part).ravel())[-kept] for part in parts]
+    shares = density if isinstance(density, list) else [density] * len(parts)
+    kept = [max(1, round(share * merged.size)) for share in shares]
+    least = [np.sort(np.abs(part).ravel())[-number] for part, number in zip(parts, kept, strict=True)]
     for place in np.ndindex(*merged.shape):
         entries = [
             (weight, part[place])
@@ -28,9 +29,9 @@ def by_hand(changes: np.ndarray, weights: list[float], density: float) -> np.nda
     return left @ merged
 
 
-@pytest.mark.parametrize("density", [0.2, 0.7, 1.0])
+@pytest.mark.parametrize("density", [0.2, 0.7, 1.0, [0.7, 1.0, 0.2]])
 @pytest.mark.parametrize("weights", [[1.0, 1.0, 1.0], [0.5, 0.3, 0.2]])
-def test_equals_the_algorithm(weights: list[float], density: float) -> None:
+def test_equals_the_algorithm(weights: list[float], density: float | list[float]) -> None:
     """For any weights and density; a convolution is a matrix too, everything else is averaged."""
     base, states = fine_tunes(3)
     merged = merge_states(states, "knots", weights, base=base, density=density, lambda_=0.6)
@@ -41,6 +42,14 @@ def test_equals_the_algorithm(weights: list[float], density: float) -> None:
         torch.testing.assert_close(merged[name] - base[name], expected, rtol=0, atol=1e-12)
     if weights[0] == 1:
         torch.testing.assert_close(merged["bias"], 0.4 * base["bias"] + 0.6 * mean_change(base, states, "bias"))
+
+
+def test_a_density_stays_with_its_model() -> None:
+    """Also behind one that has no weight and takes no part."""
+    base, states = fine_tunes(3)
+    merged = merge_states(states, "knots", [0, 1, 2], base=base, density=[0.9, 0.3, 0.6])
+    for name, tensor in merge_states(states[1:], "knots", [1, 2], base=base, density=[0.3, 0.6]).items():
+        assert torch.equal(merged[name], tensor)
 
 
 def test_adapters_that_share_no_direction() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import fusionlab
 from fusionlab.cli import main
@@ -13,6 +14,7 @@ from fusionlab.merging import find_method, merge_states, methods
 from tests.commands.small import vit
 from tests.merging.near_base import fine_tunes
 
+TIES: dict[str, dict[str, Any]] = {"consensus": {"combination": "ties"}}
 # By method values out of range, with what the sentence begins with.
 OUT_OF_RANGE: list[tuple[str, dict[str, Any], str]] = [
     ("adamerging", {"steps": -1}, "steps is -1"),
@@ -39,6 +41,15 @@ OUT_OF_RANGE: list[tuple[str, dict[str, Any], str]] = [
     ("sce", {"density": -0.1}, "density is -0.1"),
     ("slerp", {"t": 2.0}, "t is 2.0"),
     ("ties", {"density": 0.0}, "density is 0.0"),
+    *(
+        case
+        for method in ("breadcrumbs", "consensus", "dare", "della", "knots", "ties")
+        for case in (
+            (method, {**TIES.get(method, {}), "density": [0.2, 1.5]}, "density of model 1 is 1.5"),
+            (method, {**TIES.get(method, {}), "density": [0.5]}, r"density is \[0.5\]"),
+            (method, {**TIES.get(method, {}), "density": []}, r"density is \[\]"),
+        )
+    ),
     ("wudi", {"steps": -1}, "steps is -1"),
     ("wudi", {"learning_rate": 0.0}, "learning_rate is 0.0"),
 ]
@@ -98,3 +109,34 @@ def test_every_way_to_merge_asks(tmp_path: Path, capsys: pytest.CaptureFixture[s
         given = ["--method", "dare", "--hyperparameters.density", "1.5", "--output", str(tmp_path / "out")]
         assert main([*command.split(), *given]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_a_density_for_each_model_by_every_way(tmp_path: Path) -> None:
+    """The command on files and on models, a config and Python give what states do; of patterns each may be a list."""
+    models = {name: vit(seed) for seed, name in enumerate(("a", "b", "base"))}
+    for name, model in models.items():
+        fusionlab.save(model, tmp_path / name)
+    states = [model.state_dict() for model in models.values()]
+    shares = [0.8, 0.3]
+    expected = merge_states(states[:2], "breadcrumbs", base=states[2], density=shares)
+    assert not torch.equal(
+        expected["classifier.weight"],
+        merge_states(states[:2], "breadcrumbs", base=states[2], density=shares[::-1])["classifier.weight"],
+    )
+    pattern = {"*": shares}
+    for place, given in enumerate(("[0.8, 0.3]", '{"*": [0.8, 0.3]}', "[0.8,0.3]")):
+        out = tmp_path / f"out{place}"
+        paths = [str(tmp_path / "a"), str(tmp_path / "b"), "--base", str(tmp_path / "base"), "--output", str(out)]
+        more = ["--samples", "3"] if place == 2 else []
+        assert main(["merge", *paths, "--method", "breadcrumbs", "--hyperparameters.density", given, *more]) == 0
+        made = fusionlab.load(out).state_dict()
+        assert all(torch.allclose(made[name], tensor, atol=1e-6) for name, tensor in expected.items())
+    again = ["merge", "--config", str(tmp_path / "out0" / "fusionlab.yaml"), "--output", str(tmp_path / "again")]
+    assert main(again) == 0
+    for found in (
+        fusionlab.load(tmp_path / "again"),
+        fusionlab.merge([models["a"], models["b"]], "breadcrumbs", base=models["base"], density=shares),
+        fusionlab.merge([models["a"], models["b"]], "breadcrumbs", base=models["base"], density=tuple(shares)),
+        fusionlab.merge([models["a"], models["b"]], "breadcrumbs", base=models["base"], density=pattern),
+    ):
+        assert all(torch.allclose(found.state_dict()[name], one, atol=1e-6) for name, one in expected.items())

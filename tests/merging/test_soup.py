@@ -1,6 +1,7 @@
 """The greedy soup: what the score says is kept."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -103,3 +104,34 @@ def test_score_is_needed() -> None:
     """There is nothing to be greedy by without one."""
     with pytest.raises(InputError, match="needs a validation set"):
         merge_states(numbers(1, 2), "soup")
+
+
+def told(states: list[dict[str, Tensor]], score: Callable[[State], float], **given: Any) -> list[str]:
+    """All that the soup tells."""
+    found: list[str] = []
+    merge_states(states, "soup", score=score, tell=found.append, **given)
+    return found
+
+
+def test_it_tells_which_models_it_kept() -> None:
+    """In the order in which it took them, by their names, with the scores of their mean and of the best alone."""
+    names = ["one", "four", "nine", "two"]
+    assert told(numbers(1, 4, 9, 2), near(2.6), names=names) == [
+        "Kept two, four and one of 4 models, left out nine; their mean has the score -0.2667 on validation data, two "
+        "alone has -0.6."
+    ]
+    assert told(numbers(1, 4, 9, 2), near(2.4)) == [
+        "Kept model 3 of 4 models, left out model 0, model 1 and model 2; model 3 alone has -0.4 on validation data, "
+        "and no mean with another has as much."
+    ]
+    assert told(numbers(1, 4), lambda state: 0.5) == [
+        "Kept model 0 and model 1 of 2 models; their mean has the score 0.5 on validation data, model 0 alone has 0.5."
+    ]
+
+
+def test_it_tells_why_a_model_was_never_tried() -> None:
+    """One has no weight, and one has diverged."""
+    (sentence,) = told(
+        numbers(1, 4, 9), lambda state: float("nan") if float(state["w"]) == 9 else 1.0, weights=[1, 0, 1]
+    )
+    assert sentence.startswith("Kept model 0 of 3 models, left out model 1 (weight 0) and model 2 (diverged); model 0")

@@ -11,15 +11,17 @@ from fusionlab.merging import merge_states
 from tests.merging.random_states import State, random_states
 from tests.symmetry.models import generator
 
+Density = float | list[float]
 
-def by_hand(base: State, states: list[State], weights: list[float], density: float, lambda_: float) -> State:
+
+def by_hand(base: State, states: list[State], weights: list[float], density: Density, lambda_: float) -> State:
     """The paper's algorithm 1, one entry at a time, over one flat vector."""
     names = list(base)
     flat_base = torch.cat([base[n].flatten() for n in names]).numpy()
     changes = [torch.cat([s[n].flatten() for n in names]).numpy() - flat_base for s in states]
-    kept = max(1, round(density * len(flat_base)))
-    for change in changes:
-        change[np.argsort(-np.abs(change))[kept:]] = 0
+    shares = density if isinstance(density, list) else [density] * len(changes)
+    for change, share in zip(changes, shares, strict=True):
+        change[np.argsort(-np.abs(change))[max(1, round(share * len(flat_base))) :]] = 0
     merged = flat_base.copy()
     for entry in range(len(merged)):
         column = [change[entry] for change in changes]
@@ -31,9 +33,9 @@ def by_hand(base: State, states: list[State], weights: list[float], density: flo
     return {name: part.reshape(base[name].shape) for name, part in zip(names, parts, strict=True)}
 
 
-@pytest.mark.parametrize("density", [0.05, 0.2, 0.7, 1.0])
+@pytest.mark.parametrize("density", [0.05, 0.2, 0.7, 1.0, [0.7, 0.05, 0.2], [1.0, 0.3, 1.0], [1.0, 1.0, 1.0]])
 @pytest.mark.parametrize("weights", [[1 / 3, 1 / 3, 1 / 3], [0.5, 0.2, 0.3]])
-def test_equals_the_algorithm(density: float, weights: list[float]) -> None:
+def test_equals_the_algorithm(density: Density, weights: list[float]) -> None:
     """Entry by entry in plain Python."""
     base, *states = random_states(4)
     merged = merge_states(states, "ties", weights, base=base, density=density, lambda_=0.7)

@@ -93,6 +93,7 @@ def test_settings_as_given_need_not_be_a_point(value: object) -> None:
         ("ties", {"over": {}}, "search has nothing to look for in 'ties'"),
         ("ace", {"over": {"epsilon": None}}, "search knows no range of 'epsilon'; expected over to give it"),
         ("ties", {"over": {"lambda_": ["small", "large"]}}, "search over lambda_ is .*, and lambda_ is a number"),
+        ("ties", {"over": {"density": ["a", "b"]}}, "search over density is .*, and density is a number"),
         ("slerp", {"over": {"t": None, "weights": None}}, "search over names weights beside t"),
         ("regmean", {"layers": 2}, "search layers is 2, and 'regmean' takes one value for the whole model"),
     ],

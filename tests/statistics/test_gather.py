@@ -109,6 +109,23 @@ def test_every_kind_of_data_gives_the_same() -> None:
         assert_close(grams_of(model, data), expected)
 
 
+def test_half_precision_is_summed_in_float32() -> None:
+    """Whatever the first parameter is in; a model of several types is run once for it, and left in them."""
+    model = copy.deepcopy(model_of("bert-sequence")).bfloat16()
+    model.get_parameter("bert.embeddings.word_embeddings.weight").data = torch.randn(next(model.parameters()).shape)
+    types = [parameter.dtype for parameter in model.parameters()]
+    batches, found, runs = batched(examples_for(model), 2), list[Grams](), list[int]()
+    blueprint(model)  # what is inferred once runs the model too
+    for used in (model, copy.deepcopy(model).float()):
+        calls: list[object] = []
+        used.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        found += [one for one in gather(used, batches, ("gram",), trainer=trainer).values() if isinstance(one, Grams)]
+        runs.append(len(calls))
+    torch.testing.assert_close(found[0].matrices, found[1].matrices, rtol=1e-5, atol=1e-6)
+    assert runs[0] == runs[1]
+    assert [parameter.dtype for parameter in model.parameters()] == types
+
+
 def test_model_is_left_as_it_was() -> None:
     """Parameters, buffers, mode, gradients' flags and hooks are those from before, also in double precision."""
     model = copy.deepcopy(model_of("bert-sequence")).float().train()

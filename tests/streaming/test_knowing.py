@@ -3,28 +3,42 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
 from fusionlab import checkpoints
+from fusionlab.errors import InputError
 from fusionlab.merging import find_method, merge_states
 from fusionlab.statistics import Statistics, basis_of
 from fusionlab.statistics.gather import gather
 from fusionlab.streaming import Recipe
 from fusionlab.streaming.knowing import informed
+from tests.checkpoints.test_conversions import CASES
 from tests.streaming.folders import read
 from tests.streaming.test_informed import MADE, batches, opened
 
 
-def test_models_in_memory_tell_where_types_change(tmp_path: Path) -> None:
-    """Types that differ inside of a model are made one as it is read, which its digest on the disk does not have."""
+def test_several_types_have_one_digest(tmp_path: Path) -> None:
+    """Types that differ inside of a model are kept as it is read, so that statistics of it belong to its files."""
     model = MADE["llama"]()
     checkpoints.save(model, tmp_path / "a")
     file = tmp_path / "a" / "model.safetensors"
     save_file({name: x.half() if "norm" in name else x for name, x in load_file(file).items()}, file, {"format": "pt"})
-    method = find_method("fisher")
-    assert informed([opened(tmp_path / "a")] * 2, method, []) is None
+    found = gather(checkpoints.load(tmp_path / "a"), batches("llama", 0), ("fisher",))
+    method, models = find_method("fisher"), [opened(tmp_path / "a")] * 2
+    assert informed(models, method, [found]) is not None
+    with pytest.raises(InputError, match="fisher statistics of each model are needed"):
+        informed(models, method, [])
+
+
+def test_models_in_memory_tell_where_types_change(tmp_path: Path) -> None:
+    """What transformers keeps in float32 whatever it is stored in, its digest on the disk does not have."""
+    model = DeepseekV3ForCausalLM(DeepseekV3Config(**CASES["DeepseekV3ForCausalLM"]))
+    model.bfloat16().save_pretrained(tmp_path / "a")
+    assert informed([opened(tmp_path / "a")] * 2, find_method("fisher"), []) is None
 
 
 def test_types_are_the_widest(tmp_path: Path) -> None:

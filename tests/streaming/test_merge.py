@@ -16,13 +16,14 @@ from tests.streaming.folders import near, random_tensors, read, write
 
 STREAMED = [name for name in methods() if find_method(name).unit != "model"]
 GIVEN: dict[str, list[dict[str, Any]]] = {
+    "breadcrumbs": [{}, {"density": [0.8, 0.1, 0.4]}],
     "consensus": [{}, {"combination": "ties", "threshold": 0.2}],
-    "dare": [{}, {"density": 0.3, "combination": "ties"}],
+    "dare": [{}, {"density": 0.3, "combination": "ties"}, {"density": [0.8, 0.1, 0.4]}],
     "pcb": [{"ratio": 0.3}],
     "slerp": [{"t": 0.2}],
     "task_arithmetic": [{"lambda_": 0.7}],
     "wudi": [{"steps": 2}, {"solver": "exact"}],
-    "ties": [{}, {"density": 0.6, "lambda_": 0.5}, {"density": 1.0}],
+    "ties": [{}, {"density": 0.6, "lambda_": 0.5}, {"density": 1.0}, {"density": [0.9, 0.2, 0.5]}],
 }
 # One of each unit of work: these are tried with every floating point type, the others with one of two by turns.
 EVERY_TYPE = ("simple", "ties", "slerp", "tsv_m")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, cast
 from torch import nn
 
 from fusionlab.errors import InputError
+from fusionlab.merging.registry import find_method
 from fusionlab.paths import expanded
 from fusionlab.symmetry.wrappers import register_reader, unwrapped
 from fusionlab.types import Model
@@ -116,3 +117,32 @@ def _kind(given: object) -> str:
         return f"a path ({given})"
     name = type(given).__name__
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+def base_of(given: Sequence[nn.Module | Source], method: str, hyperparameters: Mapping[str, Any]) -> str | None:
+    """The base model that all of several LoRA adapters name, where a merge method looks at one; else None.
+
+    Args:
+        given: modules, or paths, as to `modules_of`.
+        method: of merging.
+        hyperparameters: of the method.
+
+    Raises:
+        InputError: no such method or hyperparameter, or an adapter's config that cannot be read.
+    """
+    if "base" not in find_method(method).requires(**hyperparameters):
+        return None
+    named = {_named_base(one) for one in given}
+    return named.pop() if len(named) == 1 else None
+
+
+def _named_base(given: nn.Module | Source) -> str | None:
+    if isinstance(given, nn.Module):
+        return None
+    # Only what is read from files needs the libraries that read them.
+    from fusionlab.checkpoints.adapters import read_adapter  # noqa: PLC0415
+    from fusionlab.checkpoints.files import is_adapter  # noqa: PLC0415
+    from fusionlab.checkpoints.hub import locate  # noqa: PLC0415
+
+    location = locate(str(given))
+    return read_adapter(location).base if is_adapter(location) else None

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fusionlab.api.given import Source, module_of, modules_of, warn_other_modules
+from fusionlab.api.given import Source, base_of, module_of, modules_of, warn_other_modules
 from fusionlab.api.matching import Data
 from fusionlab.batch_norm import AVERAGED, batch_norms, remeasured
 from fusionlab.dtypes import find_dtype, in_types, widened
@@ -52,7 +52,8 @@ def merge(
             in the merge: an iterable of batches for all models, one for each, or the statistics of
             each model by kind, as `gather` and `load_statistics` give them.
         base: the model that all were fine-tuned from, for methods that need it, under any head or none; in the models'
-            basis (see `alignments` where they are matched twins). What it lacks, such as a head, is averaged.
+            basis (see `alignments` where they are matched twins). What it lacks, such as a head, is averaged. LoRA
+            adapters name theirs: if None, the one that all of them name.
         seed: of anything random.
         dtype: of the merge, such as ``bfloat16``; that of the models, or the widest where theirs differ, if None.
         hyperparameters: the method's own.
@@ -63,6 +64,7 @@ def merge(
     """
     stored: list[Model] = modules_of(models, "merge", method)
     warn_other_modules(models, "merge")
+    base = base_of(models, method, hyperparameters) if base is None else base
     given = None if base is None else module_of(base, "base")
     if any(type(model) is not type(stored[0]) for model in stored):
         raise InputError(f"merge was given models of classes {_classes(stored)}; expected one class")

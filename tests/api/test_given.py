@@ -1,6 +1,8 @@
 """Models as people have them: paths, compiled and parallel modules; what is no list of models is told."""
 
+import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from fusionlab.api.given import module_of, modules_of
 from fusionlab.errors import InputError
 from tests.api.models import distance, same
 from tests.checkpoints.embedding_models import embedding_model
+from tests.checkpoints.test_wrapped import two_adapters
 from tests.commands.small import bert, vit
 
 
@@ -172,3 +175,22 @@ def test_damaged_modules_are_left_to_others(tmp_path: Path, recwarn: pytest.Warn
     (paths[1] / "modules.json").write_text("{")
     fusionlab.merge(paths)
     assert not [one for one in recwarn if "modules" in str(one.message)]
+
+
+@pytest.mark.parametrize("call", [fusionlab.merge, partial(fusionlab.fuse, preset="none")], ids=["merge", "fuse"])
+def test_adapters_name_their_base(tmp_path: Path, call: Any) -> None:
+    """Task vectors are those from the model that all adapters name; of two names, or of none, a base is asked for."""
+    base, *_ = two_adapters(tmp_path, "mixtral")
+    paths = [tmp_path / name / "adapter" for name in ("one", "two")]
+    found = call(paths, method="ties").state_dict()
+    expected = call(paths, method="ties", base=base).state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
+    assert any(not torch.equal(tensor, fusionlab.load(base).state_dict()[name]) for name, tensor in found.items())
+    shutil.copytree(base, tmp_path / "other")
+    config = json.loads((paths[1] / "adapter_config.json").read_text())
+    (paths[1] / "adapter_config.json").write_text(
+        json.dumps(config | {"base_model_name_or_path": str(tmp_path / "other")})
+    )
+    for given in (paths, [base, paths[0]], [fusionlab.load(path) for path in paths]):
+        with pytest.raises(InputError, match="needs the base model"):
+            call(given, method="ties")

@@ -136,6 +136,7 @@ rows: $(STAMP)
 	$(BIN)/python benchmarks/different_sizes.py
 	$(BIN)/python benchmarks/sizes_trained.py
 	$(BIN)/python benchmarks/digits_pairs.py
+	$(BIN)/python benchmarks/merge_methods.py
 	$(BIN)/python benchmarks/assignments.py
 	$(BIN)/python benchmarks/encoders.py
 	$(BIN)/python benchmarks/optimisers.py
@@ -149,6 +150,7 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/different_sizes.py --page
 	$(BIN)/python benchmarks/on_gpu.py --page
 	$(BIN)/python benchmarks/digits_pairs.py --page
+	$(BIN)/python benchmarks/merge_methods.py --page
 	$(BIN)/python benchmarks/assignments.py --page
 	$(BIN)/python benchmarks/encoders.py --page
 	$(BIN)/python benchmarks/optimisers.py --page

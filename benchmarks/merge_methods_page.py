@@ -78,12 +78,12 @@ of three ways to match them, by every method that needs no base model. What stan
 merge in percent, on 397 test images that nothing else sees (one image is 0.25 points).
 
 Models, images and matching are those of [Digits](digits.md), with the settings that were chosen there for the plain
-mean ({settings}); `learned` takes {STEPS} steps. Hyperparameters of a method are the best on {len(tuning)} tuning
-pairs of other models, after each matching by itself, on {HELD_OUT} images that those were not trained on. Statistics
-and `learned` see 1,400 training images without labels; `fisher` draws labels from the models. Behind ± is half the
-width of a 95 % interval over {len(test)} test pairs (Student's t), in brackets the worst pair. Seconds are of one
-merge of unmatched models on one thread, its statistics included. `soup` is left out: where averaging hurts, it keeps
-one end model and merges nothing.
+mean ({settings}); `learned` takes {STEPS} steps.
+Hyperparameters of a method are the best on {len(tuning)} tuning pairs of other models, after each matching by itself,
+on {HELD_OUT} images that those were not trained on. Statistics and `learned` see 1,400 training images without labels;
+`fisher` draws labels from the models. Behind ± is half the width of a 95 % interval over {len(test)} test pairs
+(Student's t), in brackets the worst pair. Seconds are of one merge of unmatched models on one thread, its statistics
+included. `soup` is left out: where averaging hurts, it keeps one end model and merges nothing.
 
 ![Accuracy of every method, unmatched and matched](merging.png)
 """
@@ -132,10 +132,10 @@ def _verdicts(found: dict[str, Any], test: Sequence[int], widths: Sequence[int])
         level, parts = 100 * fmean(ends(found, test, width)[0]), []
         for matching, words in MATCHINGS.items():
             best, method = max((mean[matching, method], method) for method in METHODS)
-            parts.append(f"{words} `{method}` ({best:.1f})")
+            parts.append(f"`{method}` {'after `' + words + '`' if matching != 'none' else words} ({best:.1f})")
         first, *others = (f"{mean[matching, MEAN]:.1f}" for matching in MATCHINGS)
         yield (
-            f"- **{width} wide**, where the end models have {level:.1f}: the best method is {', '.join(parts)}; "
+            f"- **{width} wide**, where the end models have {level:.1f}: the best methods are {', '.join(parts)}; "
             f"the plain mean goes from {first} to {', '.join(others)}."
         )
 

@@ -85,7 +85,7 @@ def test_hyperparameters_are_chosen_on_tuning_pairs_alone(
     assert "The end models reach 62.5 ± 0.0 on average, their ensemble 100.0 ± 0.0." in text
     row = "| `simple` | 25.0 ± 0.0 (25.0) | 25.0 ± 0.0 (25.0) | 25.0 ± 0.0 (25.0) | 50.0 ± 0.0 (50.0) | 2.00 |"
     assert text.count(row) == len(command.WIDTHS)
-    assert "learned `simple` (50.0); the plain mean goes from 25.0 to 25.0, 25.0, 50.0." in text
+    assert "`simple` after `learned` (50.0); the plain mean goes from 25.0 to 25.0, 25.0, 50.0." in text
     assert "| `regmean` | paper | the defaults: 33.3; `alpha` 0.7: 66.7; **`alpha` 0.99: 100.0** |" in text
     assert (tmp_path / "merging.png").read_bytes().startswith(b"\x89PNG")
     (name,) = (name for name in cells.found if name.startswith("test 303 128 learned simple"))

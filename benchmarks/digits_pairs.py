@@ -29,7 +29,7 @@ from digits_pairs_cells import STEPS, Pair, Split
 from digits_pairs_page import Shown, page
 from digits_ways import ALONE, CLOSED, LEARNING, WAYS, cell_name
 from settings import quiet
-from ways import DISTILLED, Given, Way, equal_steps, what
+from ways import DISTILLED, Given, Way, best_of, equal_steps, what
 
 from fusionlab.atomic import atomic_file
 
@@ -51,14 +51,12 @@ def measure_tuning(pair: Pair) -> None:
 
 
 def chosen(cells: Cells, way: Way) -> Given:
-    """The settings of the highest accuracy over the tuning pairs, of the lowest loss among equals."""
-
-    def reached(given: Given) -> tuple[float, float]:
-        seed = SEEDS[0] if way.learns else None
-        found = [cells.found[cell_name("tuning", pair, WIDTH, what(way, given, seed))] for pair in TUNING]
-        return round(fmean(cell["accuracy"] for cell in found), 6), -fmean(cell["loss"] for cell in found)
-
-    return max(way.grid, key=reached)
+    """The settings of a way that are best over the tuning pairs."""
+    seed = SEEDS[0] if way.learns else None
+    return best_of(
+        way.grid,
+        lambda given: [cells.found[cell_name("tuning", pair, WIDTH, what(way, given, seed))] for pair in TUNING],
+    )
 
 
 def equal_time(cells: Cells, way: Way) -> int:

@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -31,7 +30,7 @@ from merge_methods_figure import figure
 from merge_methods_page import MATCHINGS, METHODS, cell_name, page
 from settings import quiet
 from torch import nn
-from ways import MEAN, Given
+from ways import MEAN, Given, best_of
 
 import fusionlab
 from fusionlab.atomic import atomic_file
@@ -76,13 +75,11 @@ class Merges:
 
 
 def chosen(found: dict[str, Any], matching: str, method: str) -> Given:
-    """The settings of the highest accuracy over the tuning pairs, of the lowest loss among equals."""
-
-    def reached(given: Given) -> tuple[float, float]:
-        cells = [found[cell_name("tuning", pair, WIDTH, matching, method, given)] for pair in TUNING]
-        return round(fmean(cell["accuracy"] for cell in cells), 6), -fmean(cell["loss"] for cell in cells)
-
-    return max(METHODS[method], key=reached)
+    """The hyperparameters of a method after a matching that are best over the tuning pairs."""
+    return best_of(
+        METHODS[method],
+        lambda given: [found[cell_name("tuning", pair, WIDTH, matching, method, given)] for pair in TUNING],
+    )
 
 
 def settings_of(digits: dict[str, Any]) -> dict[str, Given]:

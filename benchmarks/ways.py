@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from statistics import fmean
 from typing import Any, Literal
 
 from torch import nn
@@ -92,6 +93,21 @@ def what(way: Way, given: Given, seed: int | None = None, **how: int | None) -> 
     parts = [way.key, json.dumps(given, sort_keys=True)]
     parts += [f"{name} {value}" for name, value in {**how, "seed": seed}.items() if value is not None]
     return " ".join(parts)
+
+
+def best_of(grid: Sequence[Given], cells: Callable[[Given], Sequence[Mapping[str, float]]]) -> Given:
+    """The settings of the highest mean accuracy, of the lowest mean loss among equals.
+
+    Args:
+        grid: that were tried.
+        cells: of some settings what every tuning pair has.
+    """
+
+    def reached(given: Given) -> tuple[float, float]:
+        found = cells(given)
+        return round(fmean(cell["accuracy"] for cell in found), 6), -fmean(cell["loss"] for cell in found)
+
+    return max(grid, key=reached)
 
 
 def equal_steps(steps: int, seconds: float, own: float) -> int:

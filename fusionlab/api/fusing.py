@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fusionlab.advice import AUTO, choose
-from fusionlab.api.given import Source, base_of, module_of, modules_of, warn_other_modules
+from fusionlab.api.given import Source, module_of, modules_of, named_base, warn_other_modules
 from fusionlab.api.growing import of_one_size
 from fusionlab.api.matching import Data, alignments_and_anchor
 from fusionlab.api.merging import given_statistics, merged
@@ -65,7 +65,7 @@ def fuse(
     """
     given: list[Model] = modules_of(models, "fuse", preset)
     warn_other_modules(models, "fuse")
-    base = base_of(models, method, hyperparameters) if base is None else base
+    base = named_base(models, method, hyperparameters) if base is None else base
     _refuse_method(method, merge_weights(weights, len(given)), hyperparameters, data is not None, base is not None)
     batches = None if data is None or given_statistics(data) else Inputs.from_batches(data, len(given))
     if preset == AUTO:

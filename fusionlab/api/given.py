@@ -119,7 +119,7 @@ def _kind(given: object) -> str:
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
-def base_of(given: Sequence[nn.Module | Source], method: str, hyperparameters: Mapping[str, Any]) -> str | None:
+def named_base(given: Sequence[nn.Module | Source], method: str, hyperparameters: Mapping[str, Any]) -> str | None:
     """The base model that all of several LoRA adapters name, where a merge method looks at one; else None.
 
     Args:
@@ -132,17 +132,16 @@ def base_of(given: Sequence[nn.Module | Source], method: str, hyperparameters: M
     """
     if "base" not in find_method(method).requires(**hyperparameters):
         return None
-    named = {_named_base(one) for one in given}
+    named = {_base_of_adapter(one) for one in given}
     return named.pop() if len(named) == 1 else None
 
 
-def _named_base(given: nn.Module | Source) -> str | None:
+def _base_of_adapter(given: nn.Module | Source) -> str | None:
     if isinstance(given, nn.Module):
         return None
     # Only what is read from files needs the libraries that read them.
-    from fusionlab.checkpoints.adapters import read_adapter  # noqa: PLC0415
-    from fusionlab.checkpoints.files import is_adapter  # noqa: PLC0415
+    from fusionlab.checkpoints.files import ADAPTER_CONFIG, is_adapter, read_json  # noqa: PLC0415
     from fusionlab.checkpoints.hub import locate  # noqa: PLC0415
 
     location = locate(str(given))
-    return read_adapter(location).base if is_adapter(location) else None
+    return read_json(location / ADAPTER_CONFIG).get("base_model_name_or_path") if is_adapter(location) else None

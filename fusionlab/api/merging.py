@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fusionlab.api.given import Source, base_of, module_of, modules_of, warn_other_modules
+from fusionlab.api.given import Source, module_of, modules_of, named_base, warn_other_modules
 from fusionlab.api.matching import Data
 from fusionlab.batch_norm import AVERAGED, batch_norms, remeasured
 from fusionlab.dtypes import find_dtype, in_types, widened
@@ -64,7 +64,7 @@ def merge(
     """
     stored: list[Model] = modules_of(models, "merge", method)
     warn_other_modules(models, "merge")
-    base = base_of(models, method, hyperparameters) if base is None else base
+    base = named_base(models, method, hyperparameters) if base is None else base
     given = None if base is None else module_of(base, "base")
     if any(type(model) is not type(stored[0]) for model in stored):
         raise InputError(f"merge was given models of classes {_classes(stored)}; expected one class")

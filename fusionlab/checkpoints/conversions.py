@@ -138,7 +138,9 @@ def placed_groups(model: PreTrainedModel, shapes: Mapping[str, Shape]) -> list[G
     try:
         # As in `groups_of`: what fails is taken by its name alone.
         with quiet(), torch.device("meta"):
-            found = _groups(model, shapes, expected, all_placed=False)
+            found, _ = _placed(model, shapes, expected)
+            # Of two that are one parameter either has its numbers.
+            found = [group if group.conversion else Group(group.stored[:1], group.made) for group in found]
             made = [_made_shapes(group, shapes) for group in found]
     except Exception:
         found = [Group((name,), (name,)) for name in shapes if name in expected]
@@ -150,14 +152,28 @@ def placed_groups(model: PreTrainedModel, shapes: Mapping[str, Shape]) -> list[G
     ]
 
 
-def _groups(
-    model: PreTrainedModel, shapes: Mapping[str, Shape], expected: Mapping[str, Shape], all_placed: bool = True
-) -> list[Group]:
-    """The groups of all tensors; of those that have a place alone, which need not come back, if so asked.
+def _groups(model: PreTrainedModel, shapes: Mapping[str, Shape], expected: Mapping[str, Shape]) -> list[Group]:
+    """The groups of all tensors.
 
     Raises:
         LookupError: a tensor has no place in the class, or would not come back from it.
     """
+    placed, before = _placed(model, shapes, expected)
+    if lost := shapes.keys() - {name for group in placed for name in group.stored}:
+        raise LookupError(min(lost))
+    found = []
+    for group in placed:
+        if group.conversion is None and len(group.stored) > 1:
+            raise LookupError(group.made[0])  # two that are one parameter are no group
+        names = {before[name]: name for name in group.stored}
+        found.append(group if group.conversion is None else _checked(group, names, shapes))
+    return found
+
+
+def _placed(
+    model: PreTrainedModel, shapes: Mapping[str, Shape], expected: Mapping[str, Shape]
+) -> tuple[list[Group], dict[str, str]]:
+    """The groups of the tensors that have a place in a class, and the names that all have behind the renamings."""
     from transformers.conversion_mapping import get_model_conversion_mapping  # noqa: PLC0415 - none in some versions
     from transformers.core_model_loading import (  # noqa: PLC0415
         WeightConverter,
@@ -178,26 +194,14 @@ def _groups(
         made, patterns[name] = rename_source_key(name, renamings, converters, prefix, state)
         if made not in expected and name in expected:
             made, patterns[name] = name, None
-        if made not in expected:
-            if all_placed:
-                raise LookupError(name)
-            continue
-        together.setdefault(made, []).append(name)
+        if made in expected:
+            together.setdefault(made, []).append(name)
     found = []
     for made, names in together.items():
         used = {name: pattern for name in names if (pattern := patterns[name]) is not None}
-        if not used:
-            if all_placed and len(names) > 1:
-                raise LookupError(made)  # two that are one parameter are no group
-            found.append(Group((names[0],), (made,)))
-            continue
-        conversion = Conversion(by_pattern[used[names[0]]], used, model)
-        if not all_placed:
-            found.append(Group(tuple(names), (made,), conversion))
-            continue
-        before = {rename_source_key(name, renamings, [])[0]: name for name in names}
-        found.append(_checked(Group(tuple(names), (made,), conversion), before, shapes))
-    return found
+        conversion = Conversion(by_pattern[used[names[0]]], used, model) if used else None
+        found.append(Group(tuple(names), (made,), conversion))
+    return found, {name: rename_source_key(name, renamings, [])[0] for name in shapes}
 
 
 def _checked(group: Group, before: Mapping[str, str], shapes: Mapping[str, Shape]) -> Group:

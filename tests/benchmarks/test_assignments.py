@@ -1,6 +1,5 @@
 """The benchmark of assignments that follow the loss: trials keep functions, relaxations have their gradients."""
 
-import importlib
 import itertools
 import json
 import math
@@ -15,15 +14,9 @@ from transformers import DebertaV2Config, DebertaV2ForMaskedLM, GPT2Config, GPT2
 from fusionlab.learning.distillation import output_of
 from fusionlab.learning.points import at_point
 from fusionlab.symmetry import Alignment, blueprint
-from tests.benchmarks.examples import BENCHMARKS, text
+from tests.benchmarks.examples import text
 from tests.matching.refining import gpt2, inputs
 from tests.symmetry.models import generator, randomize
-
-
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module
 
 
 def halfway(benchmark: Any, turned: int = 0) -> tuple[Any, nn.Module]:

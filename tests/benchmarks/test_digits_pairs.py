@@ -1,6 +1,5 @@
 """The benchmark of two digit models of one size with tiny models: what is chosen, measured and on the page."""
 
-import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +8,7 @@ from typing import Any
 import pytest
 
 import fusionlab
-from tests.benchmarks.examples import BENCHMARKS, digit_images, tiny_digits_model
-
-
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module
+from tests.benchmarks.examples import digit_images, tiny_digits_model
 
 
 def test_settings_are_chosen_on_tuning_pairs_alone(

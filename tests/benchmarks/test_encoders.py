@@ -1,6 +1,5 @@
 """The benchmark of encoders of different initialisation: everything of tiny ones, and the page."""
 
-import importlib
 import json
 import math
 from pathlib import Path
@@ -11,16 +10,10 @@ import pandas as pd
 import pytest
 from transformers import BertConfig, BertForMaskedLM
 
-from tests.benchmarks.examples import BENCHMARKS, word_tokenizer
+from tests.benchmarks.examples import word_tokenizer
 
 FEELINGS = ("joy", "anger", "fear", "sadness")
 WORDS = ("good", "bad", "odd", "sad", "man", "went")
-
-
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Measures of weights in the benchmark: what turns a model turns its matrices alike in all of them; and the page."""
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,9 @@ from fusionlab.matching.options import GAUGES
 from fusionlab.statistics import Grams
 from fusionlab.statistics.gather import gather
 from fusionlab.symmetry import Alignment
-from tests.benchmarks.examples import BENCHMARKS
 from tests.commands.small import randomized
 
 TURNED = ("residual", "layers.0.heads", "layers.0.ffn")
-
-
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module
 
 
 @pytest.fixture

@@ -1,19 +1,12 @@
 """The benchmark of merge methods with tiny models: what is chosen, measured, written and drawn."""
 
-import importlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fusionlab
-from tests.benchmarks.examples import BENCHMARKS, digit_images, tiny_digits_model
-
-
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module
+from tests.benchmarks.examples import digit_images, tiny_digits_model
 
 
 def test_twins_of_a_matching_are_merged_by_a_method(

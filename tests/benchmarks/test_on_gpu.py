@@ -1,6 +1,5 @@
 """The benchmark on a GPU with tiny models on the processor: every kind of piece runs, goes on and is on the page."""
 
-import importlib
 import json
 import math
 from pathlib import Path
@@ -10,12 +9,6 @@ import pytest
 import torch
 
 from tests.benchmarks.examples import BENCHMARKS, images, text
-
-
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module
 
 
 def test_every_piece_runs_and_goes_on(tmp_path: Path, benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """Optimisers of learned matching in the benchmark: their steps, and the page."""
 
-import importlib
 import math
 from pathlib import Path
 from typing import Any
@@ -8,15 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.benchmarks.examples import BENCHMARKS
 from tests.commands.small import randomized
 from tests.matching.refining import rotation_left
-
-
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module
 
 
 @pytest.mark.parametrize("name", ["adamw 0.95", "lbfgs"])

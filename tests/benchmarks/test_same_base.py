@@ -1,6 +1,5 @@
 """The benchmarks of fine-tunes of one base, with models that nobody trained: choice, cells and page."""
 
-import importlib
 import io
 import itertools
 import json
@@ -18,15 +17,9 @@ from PIL import Image
 from torch import nn
 from transformers import BertConfig, BertModel, ViTConfig, ViTForImageClassification
 
-from tests.benchmarks.examples import BENCHMARKS, word_tokenizer
+from tests.benchmarks.examples import word_tokenizer
 
 WORDS = ["a", "good", "bad", "film", "man", "went", "to", "london", "and", "paris"]
-
-
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module
 
 
 @pytest.fixture

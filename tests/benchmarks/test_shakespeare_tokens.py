@@ -1,22 +1,18 @@
 """The tokenizer that the benchmark of GPT-2 by its own tokens makes smaller: texts are split as by the whole one."""
 
-import importlib
 import itertools
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from tests.benchmarks.examples import BENCHMARKS
-
 TEXTS = ("to be or not to be, that is the question:\n\n", "whether 'tis nobler in the mind to suffer\n\n")
 OTHERS = ("the slings and arrows of outrageous fortune", "or to take arms against a sea of troubles")
 
 
 @pytest.fixture
-def smaller(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("shakespeare_tokens")
+def smaller(benchmark: Any) -> Any:
+    return benchmark("shakespeare_tokens")
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The benchmark of CIFAR-10 and GPT-2 at two sizes with tiny models: every row runs, goes on and is on the page."""
 
-import importlib
 import json
 import math
 from pathlib import Path
@@ -11,12 +10,6 @@ import torch
 from transformers import ViTConfig, ViTForImageClassification
 
 from tests.benchmarks.examples import BENCHMARKS, images, text
-
-
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module
 
 
 def large_vits(folder: Path) -> list[str]:

@@ -173,7 +173,7 @@ def chosen(
 
 def measure(setting: Setting, cells: Cells, args: argparse.Namespace) -> None:
     """Measure what is missing: every setting on the tuning models, then on the test models what is best there."""
-    grids = {method: [{}, *GRIDS[method]] for method in methods_of(setting)}
+    grids = {method: [{}, *grid] for method, grid in GRIDS.items()}
     for seed in setting.tuning:
         _merge(Measuring(setting, seed, "validation", cells, args), grids, lambda _, method: grids[method])
     best = {
@@ -205,11 +205,6 @@ def _merge(measuring: Measuring, methods: Iterable[str], tried: Callable[[int, s
         measuring.merge(*one)
 
 
-def methods_of(setting: Setting) -> list[str]:
-    """The methods that are measured."""
-    return [method for method in GRIDS if method not in setting.left_out]
-
-
 def write_page(setting: Setting, folder: Path) -> None:
     """Write the page and its picture beside the cells, with what `same_base_data.py` measured where that is there.
 
@@ -219,13 +214,13 @@ def write_page(setting: Setting, folder: Path) -> None:
     """
     file = folder / f"{setting.file}.json"
     cells, more = Cells(file), Cells(with_data_file(file))
-    text = page(cells.found, methods_of(setting), setting)
+    text = page(cells.found, list(GRIDS), setting)
     if "chosen" in more.found:
         text += "\n" + part(more.found, cells.found, setting)
     with atomic_file(file.with_suffix(".md"), overwrite=True) as temporary:
         temporary.write_text(text, encoding="utf-8")
     with atomic_file(file.with_suffix(".png"), overwrite=True) as temporary:
-        temporary.write_bytes(figure(cells.found, methods_of(setting), setting))
+        temporary.write_bytes(figure(cells.found, list(GRIDS), setting))
 
 
 def with_data_file(file: Path) -> Path:

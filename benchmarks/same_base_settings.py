@@ -63,7 +63,6 @@ class Setting:
         inputs: of each task, without labels, of the polishes of the curve.
         polish: options of a polish, beside its steps.
         passes: accelerator, devices and precision of a polish.
-        left_out: methods that are not measured.
     """
 
     file: str
@@ -80,7 +79,6 @@ class Setting:
     inputs: Sequence[int] = (16, 64, 256)
     polish: dict[str, Any] = field(default_factory=dict)
     passes: dict[str, Any] = field(default_factory=lambda: {"accelerator": "cpu", "devices": 1})
-    left_out: Sequence[str] = ()
 
     @property
     def polishes(self) -> list[tuple[int, float | None]]:
@@ -121,7 +119,7 @@ SETTINGS = {
         family=lambda seed, args: TextFamily(seed, args.models / "same_base_text", args.texts, args.minilm),
         with_data={method: grid for method, grid in WITH_DATA.items() if grid is None},
         steps=(100, 300), rates=(None, 6e-5), tried_on=TRAINED, inputs=(64, 256, TRAINED), polish={"batch_size": 16},
-        passes=PASSES, left_out=("wudi",),
+        passes=PASSES,
     ),
     "adapters": Setting(
         file="same_base_adapters", words=ADAPTERS, names=DigitsFamily.names, counts=(4, 8), tuning=(11, 12),
@@ -130,6 +128,6 @@ SETTINGS = {
     ),
     "photos": Setting(
         file="same_base_photos", words=PHOTOS, names=PhotoFamily.names, counts=(4, 8), tuning=(11,), test=(1, 2, 3),
-        family=lambda seed, args: photos(seed, args.models, args.texts), with_data=WITH_DATA, left_out=("wudi",),
+        family=lambda seed, args: photos(seed, args.models, args.texts), with_data=WITH_DATA,
     ),
 }  # fmt: skip

@@ -92,8 +92,7 @@ of English EWT, of Broad Twitter and of SEC filings) by F1 of whole ones; STS-B 
     besides="""There is one encoder: what differs from seed to seed is the heads' first numbers, the order of the texts,
 and the rounding. Learning rate and passes are those of [text](text.md), where they were chosen on validation texts of
 some of these sets. CoLA was to be one of the eight: MiniLM learned nothing of it from 6,000 sentences (Matthews'
-correlation 0 on the validation sentences of the tuning seed), and SEC filings took its place. `wudi`, whose
-descent goes through all task vectors 300 times, is left out.
+correlation 0 on the validation sentences of the tuning seed), and SEC filings took its place.
 """,
     score="in percent",
     over="seeds of fine-tuning",
@@ -128,8 +127,7 @@ that nothing else sees.
     besides="""The tuning models are of one base model and the test models of another: two ViTs that were trained on the
 same 30,000 photos from different seeds. What differs between the test models is the heads' first numbers, the photos,
 and their order. How many photos a fine-tune learns was settled on the tuning models: of 1,600, none of which was turned
-round, most learned nothing that the base model under the task's head had not known. `wudi`, whose descent goes through
-all task vectors 300 times, is left out.
+round, most learned nothing that the base model under the task's head had not known.
 """,
     over="seeds of fine-tuning, of one base model",
     apart="so that choice and test share no models and no images that they are scored on",

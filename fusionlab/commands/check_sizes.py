@@ -86,6 +86,5 @@ def _step(both: Larger) -> FillingParts:
     """The growth of one model, filled from another of its larger architecture."""
     small, large = both.small.model, both.large.model
     embedding = side_by_side(small, large, placements(small, large, None, lists_of(blueprint(small).stacks)))
-    types = {name: (tensor.dtype, tensor.count) for name, tensor in both.stored.tensors.items()}
-    growing = GrowingParts(embedding, both.small, both.large, types)
+    growing = GrowingParts(embedding, both.small, both.large, both.stored.dtypes)
     return FillingParts(growing, embedding.widening(Choice()), both.large)

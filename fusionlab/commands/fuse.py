@@ -23,14 +23,12 @@ from fusionlab.commands import (
     own_data,
     parsing,
 )
+from fusionlab.commands.differences import tell_differences
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.fuse_output import advised_note, index_of_fusion, size_of_merge, way_back, write_fusion
 from fusionlab.commands.fuse_shape import is_of_lightning
 from fusionlab.commands.grow import as_grown, of_one_size
 from fusionlab.commands.option_groups import add_fields, told
-from fusionlab.commands.other_labels import tell_other_labels
-from fusionlab.commands.other_processors import tell_other_processors
-from fusionlab.commands.other_tokens import tell_other_tokens
 from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import repeat_config
 from fusionlab.commands.sentence_modules import modules_of_fusion
@@ -86,10 +84,7 @@ def run(argv: Sequence[str]) -> None:
     trainer = data_options.trainer_options(arguments)
     refuse_existing(output, arguments.overwrite, arguments.resume)
     refuse_unpushable(arguments)
-    tell_other_tokens(arguments.ckpts, arguments.names)
-    tell_other_processors(arguments.ckpts, arguments.names)
-    if arguments.heads == "merged":
-        tell_other_labels(arguments.ckpts, arguments.names)
+    tell_differences(arguments.ckpts, arguments.names, shares_heads=arguments.heads == "merged")
 
     polishing = arguments.polish
     if isinstance(polishing, int):

@@ -18,6 +18,7 @@ from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import merging_options, own_data, parsing
 from fusionlab.commands.console import silence, tell
+from fusionlab.commands.differences import tell_differences
 from fusionlab.commands.fuse_output import advised_note, index_of_fusion, size_of_merge, write_fusion
 from fusionlab.commands.grow import as_grown
 from fusionlab.commands.lightning_cli import (
@@ -163,6 +164,8 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     output = expanded(given.output)
     refuse_existing(output, given.overwrite)
     refuse_unpushable(given)
+    sources = [one.source for one in found.values()]
+    rank_zero_only(tell_differences)(sources, list(found), shares_heads=module.plan.heads == "merged")
     settings = {name: given.trainer.get(name) for name in ("accelerator", "devices", "precision")}
     plan = Plan(
         **{field.name: getattr(module.plan, field.name) for field in fields(FusionPlan)},

@@ -59,8 +59,7 @@ class GrowingFiles:
         self.places = placements(small, large, None, lists_of(blueprint(small).stacks))
         embedding = side_by_side(small, large, self.places)
         self.inputs = embedding.small.inputs
-        types = {name: (tensor.dtype, tensor.count) for name, tensor in stored.tensors.items()}
-        self.growing = GrowingParts(embedding, both.small, both.large, types)
+        self.growing = GrowingParts(embedding, both.small, both.large, stored.dtypes)
         self.plan = self.growing.planned()
         self.size, self.beside = sum(tensor.size for tensor in self.plan.values()), 0
         self.reference, self.operations = self._as_stored(both.made, stored)

@@ -17,6 +17,7 @@ from fusionlab.atomic import MIB, atomic_file, atomic_folder, refuse_existing, r
 from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import data_options, matching_options, own_data, parsing
+from fusionlab.commands.differences import tell_differences
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.grow import as_grown, of_one_size
 from fusionlab.commands.match_output import (
@@ -29,8 +30,6 @@ from fusionlab.commands.match_output import (
 )
 from fusionlab.commands.match_stream import by_parts
 from fusionlab.commands.option_groups import add_fields, told
-from fusionlab.commands.other_processors import tell_other_processors
-from fusionlab.commands.other_tokens import tell_other_tokens
 from fusionlab.commands.outside import tell_outside
 from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import REPEAT, repeat_config
@@ -91,8 +90,7 @@ def run(argv: Sequence[str]) -> None:
     # Several twins lie in a folder.
     is_one = len(arguments.sources) == 1 and not recipe.gauge and not arguments.untie
     refuse_unpushable(arguments, arguments.sources[0] if is_one else None)
-    rank_zero_only(tell_other_tokens)([*arguments.sources, arguments.anchor], arguments.names)
-    rank_zero_only(tell_other_processors)([*arguments.sources, arguments.anchor], arguments.names, is_merged=False)
+    rank_zero_only(tell_differences)([*arguments.sources, arguments.anchor], arguments.names, is_merged=False)
     device = device_of(arguments.accelerator)
     with launched() as team:
         if team.size > 1 and recipe.needs_inputs:

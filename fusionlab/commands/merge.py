@@ -21,14 +21,12 @@ from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
 from fusionlab.checkpoints.fp8 import note as scaled_note
 from fusionlab.checkpoints.hub import locate
 from fusionlab.commands import merging_options, parsing
+from fusionlab.commands.differences import tell_differences
 from fusionlab.commands.merge_informed import described as statistics_described
 from fusionlab.commands.merge_informed import is_informed, known_of
 from fusionlab.commands.merge_output import progress, tell
 from fusionlab.commands.merging_options import MergingOptions
 from fusionlab.commands.option_groups import add_fields, options_of
-from fusionlab.commands.other_labels import tell_other_labels
-from fusionlab.commands.other_processors import tell_other_processors
-from fusionlab.commands.other_tokens import tell_other_tokens
 from fusionlab.commands.plain_place import folder_of, is_folder
 from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import REPEAT, repeat_config, with_hashes
@@ -119,9 +117,7 @@ def run(argv: Sequence[str]) -> None:
     if like is not None and (folder := folder_of(output, expanded(like))) is not None:
         refuse_existing(folder, arguments.overwrite)
     refuse_unpushable(arguments, like)
-    tell_other_tokens(arguments.ckpts, arguments.names)
-    tell_other_labels(arguments.ckpts, arguments.names)
-    tell_other_processors(arguments.ckpts, arguments.names)
+    tell_differences(arguments.ckpts, arguments.names)
     if _looks_at_files_alone(arguments) and _by_files(arguments, repeat):
         push_output(arguments, output)
         return

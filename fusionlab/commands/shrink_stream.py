@@ -25,6 +25,7 @@ from fusionlab.commands.match_parts import NotByPartsError
 from fusionlab.commands.match_stream import IN_MEMORY, INPUTS
 from fusionlab.commands.merge_output import progress
 from fusionlab.commands.shrink_output import card, tell
+from fusionlab.dtypes import main_of
 from fusionlab.errors import InputError
 from fusionlab.growing import Shrinkage
 from fusionlab.growing.choices import difference, exact_choice
@@ -94,7 +95,7 @@ def _run(both: Smaller, arguments: Namespace, output: Path, names: Sequence[str]
         reader = PartReader(opened, large)
         places = kept_layers(small.model, large.model, lambda: folded_parts(large, reader))
         fit = _Fit(both, in_large(both, places, reader))
-        cutting = ShrinkingParts(fit.embedding, both, stored.main_dtype)
+        cutting = ShrinkingParts(fit.embedding, both, stored.dtypes)
         found = decided(fit.embedding, fit.widening, cutting.read(reader))
         of_large = PartReader(opened, both.made)
         reference = _logits(both.made, lambda name: of_large.read([name])[name], large)
@@ -110,7 +111,8 @@ def _run(both: Smaller, arguments: Namespace, output: Path, names: Sequence[str]
             with progress("shrinking", size) as advance, written(folder, files, plan) as writer:
                 cutting.write(lambda: Shrunk(cutting, reader, found), writer, advance)
             config = small.model.config
-            config.architectures, config.dtype = [type(small.model).__name__], stored.main_dtype
+            config.architectures = [type(small.model).__name__]
+            config.dtype = main_of((one.dtype, one.count) for one in plan.values())
             config.save_pretrained(folder)
             if polishing is not None:
                 _polish(folder, polishing, stored.location)

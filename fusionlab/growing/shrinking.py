@@ -10,7 +10,7 @@ from typing import Any, Generic
 import torch
 from torch import Tensor, nn
 
-from fusionlab.dtypes import main_dtype
+from fusionlab.dtypes import in_types, types_of
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import random_logits
 from fusionlab.growing.axes import STREAMS, Widening
@@ -117,13 +117,21 @@ def shrunk(model: Model, like: Any) -> Shrinkage[Model]:
     made = {name: found.parameter(name, state[target]) for name, target in embedding.targets.items()}
     cut = apart(made, narrow.stacks)
     reference = random_logits(copy.deepcopy(large).double(), wide.inputs)
-    result = small.to(main_dtype(model.state_dict()))
+    result = in_types(small, _types(small, large, embedding))
     result.load_state_dict(cut)
     exact = copy.deepcopy(small).double()
     exact.load_state_dict(cut)
     differs = difference(random_logits(exact, wide.inputs), reference)
     sizes = shrunk_sizes(embedding.small, fit.widening)
     return Shrinkage(result.eval(), sizes, shorter(places), (numbers_of(model), numbers_of(result)), differs)
+
+
+def _types(small: nn.Module, large: nn.Module, embedding: Embedding) -> dict[str, torch.dtype]:
+    """The types of the shrunk model's numbers: each that of the large model's parameter that it is cut out of."""
+    own, stacks = types_of(large), embedding.large.stacks
+    stack_of = {entry: stack for stack, entries in embedding.small.stacks.items() for entry in entries}
+    sources = {name: embedding.targets[stack_of.get(name, name)] for name in types_of(small)}
+    return {name: own[stacks.get(source, (source,))[0]] for name, source in sources.items()}
 
 
 def shrunk_sizes(small: Blueprint, widening: Widening) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:

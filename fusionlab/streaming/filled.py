@@ -43,22 +43,22 @@ class FillingParts:
         embedding = growing.embedding
         self.described = embedding.large.in_gauge((FOLDED,))
         self.new = {name: embedding.new(name, widening) for name in embedding.fresh}
-        self.kinds: Mapping[Kind, list[str]] = kinds_of(growing.large.model, self.new, self.described)
-        self.alike = [*together(growing.large), *together(other)]
+        self.kinds: Mapping[Kind, list[str]] = kinds_of(growing.target.model, self.new, self.described)
+        self.alike = [*together(growing.target), *together(other)]
         self.parts = parts(self.described, (), self.alike)
         self.part_of = {name: part for part in self.parts for name in part.parameters}
         own = other.model.state_dict()
         # A head of other labels stays as it is.
         self.fitting = {
             name
-            for name, tensor in growing.large.model.state_dict().items()
+            for name, tensor in growing.target.model.state_dict().items()
             if name in own and own[name].shape == tensor.shape
         }
 
     @property
     def beside(self) -> int:
         """The bytes that filling takes on the disk at most, while models are matched and then while it is decided."""
-        counts = {name: tensor.numel() for name, tensor in self.growing.large.model.state_dict().items()}
+        counts = {name: tensor.numel() for name, tensor in self.growing.target.model.state_dict().items()}
         options = preset("weights")
         matching = coupled_bytes(counts, self.described.in_gauge(options.gauge), options, torch.float64)
         taken = {name for names in self.kinds.values() for name in names}
@@ -68,7 +68,7 @@ class FillingParts:
     @property
     def memory(self) -> int:
         """About how many bytes growing and filling hold at most, beside torch itself."""
-        counts = {name: tensor.numel() for name, tensor in self.growing.large.model.state_dict().items()}
+        counts = {name: tensor.numel() for name, tensor in self.growing.target.model.state_dict().items()}
         # Of matching in float32.
         return max(self.growing.memory(), 2 * coupled_memory(counts, *self._steps()))
 
@@ -101,7 +101,7 @@ class FillingParts:
         blueprint, steps = self._steps()
         options.select(blueprint)
         # Folded before it is matched, as in memory: where nothing is written to, the last bits decide how it is turned.
-        folded = _Read(self.growing.large.names, self.entries(self._folded(grown)))
+        folded = _Read(self.growing.target.names, self.entries(self._folded(grown)))
         sides = (_Other(other, grown, self.fitting), folded)
         with Scratch(scratch.folder / "matching") as matching:
             (into_one, gauge), _ = find_coupled((blueprint, steps), options, sides, matching)
@@ -133,7 +133,7 @@ class FillingParts:
         return _Entries(parameter, self.growing)
 
     def _folded(self, grown: Grown) -> Parameter:
-        return InGauge(_Read(self.growing.large.names, grown), self.parts).__getitem__
+        return InGauge(_Read(self.growing.target.names, grown), self.parts).__getitem__
 
 
 class _Entries:
@@ -167,7 +167,7 @@ class _Other:
     """The larger model's parameters; the grown one's where it has none of the shape."""
 
     def __init__(self, reader: PartReader, grown: Grown, fitting: Collection[str]) -> None:
-        self.reader, self.grown, self.fitting, self.names = reader, grown, fitting, grown.growing.large.names
+        self.reader, self.grown, self.fitting, self.names = reader, grown, fitting, grown.growing.target.names
 
     def read(self, names: Sequence[str]) -> dict[str, Tensor]:
         own = self.reader.read([name for name in names if name in self.fitting])

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from fusionlab.checkpoints.weightless import Weightless
-from fusionlab.dtypes import main_of, widest
 from fusionlab.growing.axes import Widening
 from fusionlab.growing.embedding import Embedding
 from fusionlab.streaming.coupled import Readable
@@ -33,23 +31,8 @@ class GrowingParts(RemadeParts):
         large: Weightless,
         dtypes: Mapping[str, tuple[torch.dtype, int]],
     ) -> None:
-        self.embedding, self.small, self.large, self.dtypes = embedding, small, large, dtypes
-        models, stacks = (small, large), embedding.large.stacks
-        super().__init__(embedding.small, (), embedding.state, models, embedding.sources, stacks)
-
-    @cached_property
-    def types(self) -> dict[str, torch.dtype]:
-        """The types of the larger model's parameters: the small one's, or the commonest where it has none."""
-        main, found = main_of(self.dtypes.values()), {}
-        for name, fresh in self.large.model.state_dict().items():
-            source = self.source(name)
-            if not fresh.is_floating_point() or source is None:
-                found[name] = main if fresh.is_floating_point() else fresh.dtype
-                continue
-            first = self.embedding.small.stacks.get(source, (source,))[0]
-            group = self.small.groups[self.small.names[first]]
-            found[name] = widest(self.dtypes[stored][0] for stored in group.stored)
-        return found
+        self.embedding, models, stacks = embedding, (small, large), embedding.large.stacks
+        super().__init__(embedding.small, (), embedding.state, models, dtypes, embedding.sources, stacks)
 
 
 class Grown:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from fusionlab.checkpoints.conversions import Group
 from fusionlab.checkpoints.weightless import Weightless
-from fusionlab.dtypes import in_type
+from fusionlab.dtypes import in_type, main_of, widest
 from fusionlab.growing.layers import lists_of
 from fusionlab.streaming.coupled import Readable
 from fusionlab.streaming.pipeline import in_order, workers
@@ -37,7 +37,7 @@ class Unit:
     groups: Sequence[Group]
 
 
-class RemadeParts(ABC):
+class RemadeParts:
     """A model's parameters in another architecture, in parts that are read and written one after the other.
 
     Parameters that the model's gauge moves numbers between, that are tied or that are one tensor of a file of either
@@ -48,6 +48,7 @@ class RemadeParts(ABC):
         spaces: of it, whose parameters are one part.
         state: the model's parameters without numbers, as its blueprint has them.
         models: it and the other one, as that will be written.
+        dtypes: of the tensors in the model's files, with their numbers counted.
         sources: by parameter of the other one, as its blueprint has it, the parameter of the model that becomes it.
         stacks: of the other one's blueprint.
 
@@ -64,12 +65,14 @@ class RemadeParts(ABC):
         spaces: Iterable[str],
         state: Mapping[str, Tensor],
         models: tuple[Weightless, Weightless],
+        dtypes: Mapping[str, tuple[torch.dtype, int]],
         sources: Mapping[str, str],
         stacks: Stacks,
     ) -> None:
-        self.state, self.sources, (source, self.target) = state, sources, models
+        self.state, self.sources, (self.model, self.target) = state, sources, models
+        self.dtypes, self.stacks = dtypes, described.stacks
         self.stack_of = {entry: stack for stack, entries in stacks.items() for entry in entries}
-        alike = [list(names) for names in (*together(source), *self._pulled_back(), *_of_experts(described.stacks))]
+        alike = [list(names) for names in (*together(self.model), *self._pulled_back(), *_of_experts(described.stacks))]
         self.parts = parts(described, list(spaces), [names for names in alike if names])
         self.part_of = {name: part for part in self.parts for name in part.parameters}
         self.units = self._units()
@@ -91,10 +94,20 @@ class RemadeParts(ABC):
         source = self.source(name)
         return None if source is None else self.part_of[source]
 
-    @property
-    @abstractmethod
-    def types(self) -> Mapping[str, torch.dtype]:
-        """The types that the other model's parameters are written in, by name."""
+    @cached_property
+    def types(self) -> dict[str, torch.dtype]:
+        """The types that the other model's parameters are written in, by name: those of the model's parameters that
+        they are made of, and the commonest where there is none."""
+        main, found = main_of(self.dtypes.values()), {}
+        for name, one in self.target.model.state_dict().items():
+            source = self.source(name)
+            if not one.is_floating_point() or source is None:
+                found[name] = main if one.is_floating_point() else one.dtype
+                continue
+            first = self.stacks.get(source, (source,))[0]
+            group = self.model.groups[self.model.names[first]]
+            found[name] = widest(self.dtypes[stored][0] for stored in group.stored)
+        return found
 
     def planned(self) -> dict[str, TensorSpec]:
         """The type and shape of every tensor that is written, in the order of the other model's parameters."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -113,10 +112,10 @@ class ShrinkingParts(RemadeParts):
     Args:
         embedding: the smaller architecture in the large model's own.
         both: the large model, and the smaller one as it will be written.
-        dtype: that it is written in.
+        dtypes: of the tensors in the large model's files, with their numbers counted.
     """
 
-    def __init__(self, embedding: Embedding, both: Smaller, dtype: torch.dtype) -> None:
+    def __init__(self, embedding: Embedding, both: Smaller, dtypes: Mapping[str, tuple[torch.dtype, int]]) -> None:
         described, models = cleared(embedding), (both.large, both.small)
         # Those whose value biases go through attention into the output's.
         spaces = [
@@ -124,8 +123,8 @@ class ShrinkingParts(RemadeParts):
             for space in described.spaces.values()
             if biases_along(described, space) and readers_of_values(described, space)
         ]
-        super().__init__(described, spaces, embedding.fresh, models, embedding.targets, embedding.small.stacks)
-        self.stacks, self.dtype = embedding.small.stacks, dtype
+        stacks = embedding.small.stacks
+        super().__init__(described, spaces, embedding.fresh, models, dtypes, embedding.targets, stacks)
 
     def read(self, reader: Readable) -> InGauge:
         """The large model's parameters in the gauge that it is cut in.
@@ -134,12 +133,6 @@ class ShrinkingParts(RemadeParts):
             reader: of it.
         """
         return InGauge(reader, self.parts)
-
-    @cached_property
-    def types(self) -> Mapping[str, torch.dtype]:
-        """The types of the smaller model's parameters: one for all real numbers."""
-        state = self.target.model.state_dict()
-        return {name: self.dtype if one.is_floating_point() else one.dtype for name, one in state.items()}
 
 
 class Shrunk:
@@ -171,4 +164,4 @@ class Shrunk:
             return self.decided.parameter(name, self.large[source])
         if stack not in self.stacks:
             self.stacks[stack] = self.decided.parameter(stack, self.large[source])
-        return self.stacks[stack][self.cutting.stacks[stack].index(name)]
+        return self.stacks[stack][self.decided.embedding.small.stacks[stack].index(name)]

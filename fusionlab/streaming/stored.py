@@ -141,9 +141,14 @@ class StoredModel:
     adapter: Path | None = None
 
     @property
+    def dtypes(self) -> dict[str, tuple[torch.dtype, int]]:
+        """The type of each of its tensors, with the numbers counted that have it."""
+        return {name: (tensor.dtype, tensor.count) for name, tensor in self.tensors.items()}
+
+    @property
     def main_dtype(self) -> torch.dtype:
         """The floating type that most of its numbers have."""
-        return main_of((tensor.dtype, tensor.count) for tensor in self.tensors.values())
+        return main_of(self.dtypes.values())
 
     @property
     def size(self) -> int:

@@ -1,12 +1,14 @@
 """`fusionlab shrink` of large folders a part at a time: what it writes is what it writes of models in memory."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import fusionlab
@@ -18,6 +20,7 @@ from tests.streaming.folders import read
 from tests.symmetry.models import randomize
 
 QUERIES = {"num_attention_heads": 12, "num_key_value_heads": 3, "head_dim": 4}
+WIDER = re.compile(r"norm|ln_|gate\.weight|router")
 FAMILIES = {name: CASES[name] for name in ("llama", "gpt2-untied", "mixtral", "vit-everything")} | {
     "llama-queries": Case(llama, {**QUERIES, "hidden_size": 24, "num_hidden_layers": 3}, {"head_dim": 4}),
     "gpt-oss": Case(gpt_oss, {"num_local_experts": 5, "intermediate_size": 26, "rms_norm_eps": 1e-4}),
@@ -96,6 +99,23 @@ def test_files_are_those_of_memory(tmp_path: Path, both: Both) -> None:
         texts = both.texts(name)
         assert texts[1] == texts[0]
     assert {tensor.dtype for one in both.weights() for tensor in one.values()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("name", ["llama", "mixtral", "gpt2 --untie"])
+def test_each_parameter_keeps_its_type(tmp_path: Path, both: Both, name: str) -> None:
+    """Norms and routers wider than the rest, in memory as by parts; the config names the type of most numbers."""
+    large, small = saved(tmp_path, FAMILIES[name], torch.bfloat16)
+    stored = load_file(large / "model.safetensors")
+    wide = {key: tensor.float() for key, tensor in stored.items() if WIDER.search(key)}
+    assert wide
+    save_file({**stored, **wide}, large / "model.safetensors", {"format": "pt"})
+    told = both(large, small, *name.split()[1:])
+    assert [one["code"] for one in told] == [0, 0]
+    for found in both.weights():
+        for key, tensor in found.items():
+            assert tensor.dtype == (torch.float32 if WIDER.search(key) else torch.bfloat16), key
+    for text in both.texts("config.json"):
+        assert json.loads(text)["dtype"] == "bfloat16"
 
 
 @pytest.mark.parametrize(("large", "small", "words"), REFUSED.values(), ids=REFUSED)

@@ -28,7 +28,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from cells import Cells
 from same_base_data_page import part
 from same_base_figure import figure
-from same_base_page import alike, cell_name, page
+from same_base_page import alike, cell_name, measured, page
 from same_base_settings import ROOT, SETTINGS, Family, Setting
 from settings import quiet
 from torch import Tensor
@@ -220,7 +220,7 @@ def write_page(setting: Setting, folder: Path) -> None:
     with atomic_file(file.with_suffix(".md"), overwrite=True) as temporary:
         temporary.write_text(text, encoding="utf-8")
     with atomic_file(file.with_suffix(".png"), overwrite=True) as temporary:
-        temporary.write_bytes(figure(cells.found, list(GRIDS), setting))
+        temporary.write_bytes(figure(cells.found, measured(cells.found, list(GRIDS), setting), setting))
 
 
 def with_data_file(file: Path) -> Path:
@@ -229,12 +229,12 @@ def with_data_file(file: Path) -> Path:
 
 
 def run(
-    measured: Callable[[Setting, Cells, argparse.Namespace], None], file_of: Callable[[Path], Path], doc: str | None
+    work: Callable[[Setting, Cells, argparse.Namespace], None], file_of: Callable[[Path], Path], doc: str | None
 ) -> int:
     """The command: measure what is missing, unless only the page is asked for, and write the page.
 
     Args:
-        measured: measures.
+        work: measures.
         file_of: the file of its cells, from that of this benchmark's.
         doc: of the command.
     """
@@ -249,7 +249,7 @@ def run(
     quiet(1)
     setting = SETTINGS[args.setting]
     if not args.page:
-        measured(setting, Cells(file_of(args.results / f"{setting.file}.json")), args)
+        work(setting, Cells(file_of(args.results / f"{setting.file}.json")), args)
     write_page(setting, args.results)
     return 0
 

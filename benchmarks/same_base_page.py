@@ -14,20 +14,40 @@ from same_base_settings import Setting
 ROUNDING = 1e-6
 
 
+def measured(found: dict[str, Any], methods: Sequence[str], setting: Setting) -> list[str]:
+    """The methods of which nothing is missing on the test models.
+
+    Args:
+        found: all cells.
+        methods: of the grids.
+        setting: of which fine-tunes.
+    """
+    best: dict[str, dict[str, Any]] = found["chosen"]
+
+    def is_there(count: int, method: str) -> bool:
+        if (given := best.get(f"{count} {method}")) is None:
+            return False
+        return all(cell_name("test", seed, count, method, one) in found for seed in setting.test for one in ({}, given))
+
+    return [method for method in methods if all(is_there(count, method) for count in setting.counts)]
+
+
 def page(found: dict[str, Any], methods: Sequence[str], setting: Setting) -> str:
     """The whole page.
 
     Args:
         found: all cells.
-        methods: in the order of the grids.
+        methods: in the order of the grids; those that are not measured are named.
         setting: of which fine-tunes.
     """
     best, seeds, words = found["chosen"], setting.test, setting.words
+    methods, missing = (there := measured(found, methods, setting)), [name for name in methods if name not in there]
     parts = [
         f"# {words.title}\n\n    python benchmarks/same_base.py{words.option}\n\nThat command writes this page from "
         f"[`{setting.file}.json`]({setting.file}.json); no number is typed by hand. How this page follows\nthe "
         f"[protocol](protocol.md), and where it does not, is told there.\n",
         *(filled(text) for text in (words.done, words.counting(len(seeds), setting.tuning), words.besides)),
+        *([filled(f"Not measured so far: {', '.join(f'`{method}`' for method in missing)}.")] if missing else []),
         f"![What every method keeps, by the number of tasks]({setting.file}.png)\n",
     ]
     for count in setting.counts:

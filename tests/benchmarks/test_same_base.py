@@ -178,9 +178,15 @@ def test_each_cell_is_measured_once(
     assert [row.split(" | ")[0] for row in tried.splitlines()[5:]] == ["| 0", "| 1", "| 2"]
     assert "over the seeds 1, 2." in page
     assert "trained again" not in page
+    assert "Not measured" not in page
     more.keep("test 1 ends", {**more.found["test 1 ends"], "own": [0.5] * 8})
     command.write_page(setting, tmp_path)
     assert "trained again for it" in (tmp_path / "same_base.md").read_text()
+    cells.drop(command.cell_name("test", 2, 8, "regmean", {}))
+    command.write_page(setting, tmp_path)
+    page = (tmp_path / "same_base.md").read_text()
+    assert "Not measured so far: `regmean`." in page
+    assert "\n| `regmean` |" not in page.partition("## With data")[0]
 
 
 def test_cells_of_other_models_are_dropped(digits: Any, benchmark: Any, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch import LightningDataModule
 from torch import nn
 
+from fusionlab.commands.emulation import tell_emulation
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.errors import InputError
 from fusionlab.experiment import Plan
@@ -164,7 +165,7 @@ def trainer_options(arguments: Namespace) -> dict[str, Any]:
         InputError: settings that it refuses; told before any work, also where nothing will run under it.
     """
     settings = {field.name: getattr(arguments, field.name) for field in fields(Devices)}
-    make_trainer(settings, "")
+    tell_emulation(make_trainer(settings, ""))
     return settings
 
 

@@ -22,6 +22,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 from fusionlab import printing
 from fusionlab.checkpoints.lightning_file import read_archive
 from fusionlab.commands.console import OneLineParser, readable
+from fusionlab.commands.emulation import tell_emulation
 from fusionlab.commands.logs import OwnFolder
 from fusionlab.commands.option_groups import told
 from fusionlab.commands.parsing import SharedOptions, one_sentence, refuse_seed
@@ -201,8 +202,10 @@ class SafeCLI(LightningCLI):
             callbacks = [*callbacks, *([] if any(isinstance(one, ModelSummary) for one in callbacks) else [Summary()])]
         keywords["callbacks"] = callbacks
         try:
-            return super().instantiate_trainer(**keywords)
+            trainer = super().instantiate_trainer(**keywords)
         except InputError:
             raise
         except (TypeError, ValueError, OverflowError, MisconfigurationException) as error:
             raise InputError(f"trainer: {first_line(error)}") from error
+        tell_emulation(trainer)
+        return trainer

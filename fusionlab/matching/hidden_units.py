@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from fusionlab.bfloat16 import has_bfloat16
 from fusionlab.matching.assignment import BFLOAT16_MARGIN, certified_assignment
 from fusionlab.matching.blocks import Block
 from fusionlab.matching.groups import solve
@@ -98,8 +99,4 @@ def _quick_assignment(block: Block, problem: Problem) -> Tensor | None:
 
 def _fast_bfloat16(example: Tensor) -> bool:
     """True if matrix products in bfloat16 are native here and save time over `example`'s own type."""
-    if example.dtype != torch.float32:
-        return False
-    if example.is_cuda:
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return example.device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
+    return example.dtype == torch.float32 and has_bfloat16(example.device)

@@ -46,6 +46,7 @@ from fusionlab.sentences import naming
 from fusionlab.sharding_strategy import refuse_sharding, strategy_of
 from fusionlab.statistics.files import load
 from fusionlab.threads import failures_raised
+from fusionlab.trainers import refuse_rounding
 
 SECTIONS = ("model", "data", "trainer")
 # Steps between two checkpoints of a descent, which may be cut at any time.
@@ -111,8 +112,9 @@ class FuseCLI(SafeCLI):
         """Make the Trainer; checkpoints of every start are in one place, where the next start finds them.
 
         Raises:
-            InputError: a strategy that spreads one model over processes.
+            InputError: a strategy that spreads one model over processes, or a precision that rounds the models.
         """
+        refuse_rounding(self._get(self.config_init, "trainer.precision"))
         # Lightning would ask for a GPU first.
         strategy = self._get(self.config_init, "trainer.strategy")
         refuse_sharding(strategy)

@@ -37,6 +37,6 @@ def emulation_told(trainer: Trainer) -> str | None:
     if platform.machine() not in _X86:
         return None
     return (
-        f"precision is {precision}, and this processor has no instructions for bfloat16: a pass takes longer than in "
-        f"32-true here, up to ten times as long"
+        f"precision is {precision}, and this processor has no instructions for bfloat16: a pass takes several "
+        f"times as long as in 32-true here"
     )

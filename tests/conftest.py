@@ -43,33 +43,11 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-from tests.parts import is_slow, left_out
-
 torch.set_num_threads(int(THREADS))
 
 # The first backward pass decides for which devices autograd starts threads, and with threads no forked child may take
 # gradients. Later, tracing has made known more devices than there are.
 torch.ones(1, requires_grad=True).sum().backward()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Let a slow machine try a part of the cases of the whole suite; ``TEST_CASES`` is ``all`` or ``part`` otherwise.
-
-    The first process decides, and the others follow.
-    """
-    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
-    if "PYTEST_XDIST_WORKER" not in os.environ and "TEST_CASES" not in os.environ:
-        os.environ["TEST_CASES"] = "part" if is_whole and is_slow() else "all"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the cases that a slow machine leaves out."""
-    if os.environ["TEST_CASES"] == "part":
-        skipped = left_out(item.nodeid for item in items)
-        mark = pytest.mark.skip(reason="one case in four on a slow machine: TEST_CASES=all takes every one")
-        for item in items:
-            if item.nodeid in skipped:
-                item.add_marker(mark)
 
 
 def pytest_collection_finish() -> None:

@@ -40,7 +40,9 @@ from fusionlab.experiment import REPORT_BYTES, SHOWN_EXAMPLES, Plan
 from fusionlab.experiment import run as run_experiment
 from fusionlab.fusion import FusionPlan
 from fusionlab.fusion.searching import refuse_search
+from fusionlab.matching.align import refuse_anchor
 from fusionlab.matching.options import describe
+from fusionlab.matching.recipe import Recipe
 from fusionlab.paths import expanded
 from fusionlab.polish import PolishOptions
 from fusionlab.search import SearchOptions, refuse_journal
@@ -78,8 +80,8 @@ def run(argv: Sequence[str]) -> None:
     seed_everything(arguments.seed, verbose=False)
     merging_options.merge_methods(arguments)  # refused before any work, like the matching
     is_auto = arguments.match == AUTO
-    if not is_auto:
-        matching_options.matching_recipe(arguments)
+    first = matching_options.refuse_options(arguments) if is_auto else matching_options.matching_recipe(arguments)
+    refuse_anchor(arguments.anchor, len(arguments.ckpts))
     output = expanded(arguments.output)
     trainer = data_options.trainer_options(arguments)
     refuse_existing(output, arguments.overwrite, arguments.resume)
@@ -90,12 +92,14 @@ def run(argv: Sequence[str]) -> None:
     if isinstance(polishing, int):
         polishing = PolishOptions(steps=polishing, seed=arguments.seed)
     arguments.search, journal = _searching(arguments)
+    _plan(arguments, first, polishing, trainer)
     repeat, held = repeat_config(parser, own_data.written_out(argv)), list[str]()
     choice = fuse_choice.chosen(arguments) if is_auto else None
     if choice is not None:
         _tell_choice(arguments, choice)
     if arguments.match != AUTO:
-        plan, command = _plan(arguments, polishing, trainer), shlex.join(["fusionlab", "fuse", *argv])
+        recipe = matching_options.matching_recipe(arguments)
+        plan, command = _plan(arguments, recipe, polishing, trainer), shlex.join(["fusionlab", "fuse", *argv])
         unmet = fuse_stream.by_parts(arguments, plan, command, repeat, choice)
         if unmet is None:
             push_output(arguments, output / "merged")
@@ -135,7 +139,7 @@ def _in_memory(
         _tell_choice(arguments, choice)
     advised = choice if choice is not None else advice_on(read_weights(ends, found))
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
-    plan = _plan(arguments, polishing, trainer)
+    plan = _plan(arguments, recipe, polishing, trainer)
     models = matching_options.untied(ends, arguments)
     needed = recipe.needs_inputs or arguments.correct or polishing is not None
     inputs = data_options.inputs(arguments, list(models.values()), arguments.ckpts, needed) if seen is None else seen
@@ -220,9 +224,9 @@ def _tell_choice(arguments: Namespace, choice: Choice) -> None:
     printing.progress().print(f"{choice.sentence} --match names another preset.", highlight=False, soft_wrap=True)
 
 
-def _plan(arguments: Namespace, polishing: PolishOptions | None, trainer: Mapping[str, Any]) -> Plan:
-    """The plan that the arguments describe."""
-    recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
+def _plan(arguments: Namespace, recipe: Recipe, polishing: PolishOptions | None, trainer: Mapping[str, Any]) -> Plan:
+    """The plan that the arguments describe, with this matching."""
+    name = matching_options.matching_name(arguments)
     return Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
         methods=merging_options.merge_methods(arguments),

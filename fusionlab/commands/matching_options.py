@@ -12,7 +12,7 @@ from fusionlab.cli import RESEARCH
 from fusionlab.commands.option_groups import add_fields, add_options, options_of, told
 from fusionlab.errors import InputError
 from fusionlab.matching.matchers.registry import matchers
-from fusionlab.matching.recipe import LEARNED, RECIPES, Recipe, meanings, recipe
+from fusionlab.matching.recipe import LEARNED, RECIPES, Recipe, meanings, recipe, with_options
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.models import untie
 
@@ -77,6 +77,24 @@ def matching_recipe(arguments: Namespace) -> Recipe:
         seed=arguments.seed if arguments.match == LEARNED else None,
         **{name: getattr(arguments, name) for name in options_of(options(), (SEED,))},
     )
+
+
+def refuse_options(arguments: Namespace) -> Recipe:
+    """Refuse options of a matching that is still to be chosen, before models are read for the choice.
+
+    Returns:
+        A matching that has all of them.
+
+    Raises:
+        InputError: an option that no preset has, or a value that none takes.
+    """
+    changes, refused = _changes(arguments), list[InputError]()
+    for name in with_options(changes):
+        try:
+            return recipe(name, **changes)
+        except InputError as error:
+            refused.append(error)
+    raise refused[0]
 
 
 def matching_name(arguments: Namespace) -> str:

@@ -31,12 +31,23 @@ def choose_anchor(states: Sequence[Mapping[str, Tensor]], anchor: int | str | No
     """
     if anchor is None:
         return 0
-    if anchor == NEAREST:
-        return _nearest_to_mean(states)
+    refuse_anchor(anchor, len(states))
+    return _nearest_to_mean(states) if anchor == NEAREST else int(anchor)
+
+
+def refuse_anchor(anchor: int | str | None, count: int) -> None:
+    """Refuse an anchor that `choose_anchor` would, before models are read.
+
+    Args:
+        anchor: see there.
+        count: of the models.
+
+    Raises:
+        InputError: not an index of a model.
+    """
     text = str(anchor)
-    if not text.isdigit() or int(text) >= len(states):
-        raise InputError(f"anchor is {anchor!r}; expected {NEAREST!r} or an index from 0 to {len(states) - 1}")
-    return int(text)
+    if anchor not in (None, NEAREST) and (not text.isdigit() or int(text) >= count):
+        raise InputError(f"anchor is {anchor!r}; expected {NEAREST!r} or an index from 0 to {count - 1}")
 
 
 def align_states(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -191,8 +191,7 @@ def recipe(name: str, **changes: Any) -> Recipe:
             f"matching preset {name!r} does not exist; expected one of {', '.join(known)}, or {CHOSEN} in fuse{hint}"
         )
     chosen, wanted = known[name], given(changes)
-    matching = {field.name for field in fields(chosen.options)}
-    refining = {field.name for field in fields(RefineOptions)} if chosen.refine is not None else set()
+    matching, refining = _fields(chosen)
     for field in wanted:
         if field not in matching | refining:
             hint = " (an option of learned)" if field in {f.name for f in fields(RefineOptions)} else ""
@@ -204,6 +203,19 @@ def recipe(name: str, **changes: Any) -> Recipe:
             options = replace(options, start=ANNEALED)
         return Recipe(options)
     return Recipe(options, replace(chosen.refine, **{f: value for f, value in wanted.items() if f in refining}))
+
+
+def with_options(names: Iterable[str]) -> list[str]:
+    """The presets that match anything and have some options; `LEARNED`, which has most, where none has all."""
+    wanted = set(names)
+    able = [name for name, one in presets().items() if one.matches and wanted <= set().union(*_fields(one))]
+    return able or [LEARNED]
+
+
+def _fields(chosen: Recipe) -> tuple[set[str], set[str]]:
+    """The options of a recipe's matcher and of its refinement, by name."""
+    refining = set() if chosen.refine is None else {field.name for field in fields(RefineOptions)}
+    return {field.name for field in fields(chosen.options)}, refining
 
 
 def recipe_of(name: str, options: Mapping[str, Any] | None) -> Recipe:

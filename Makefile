@@ -13,7 +13,7 @@ LOWEST := .venv-lowest
 PEERS := .venv-peers
 LOWEST_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
 
-.PHONY: install demo demo-sizes test test-architectures test-matrix test-lowest test-peers test-ray mutants fuzz lint tables constraints docs look notebooks wheel bench rows results clean
+.PHONY: install demo demo-sizes test test-whole test-architectures test-matrix test-lowest test-peers test-ray mutants fuzz lint tables constraints docs look notebooks wheel bench rows results clean
 
 install: $(STAMP)
 
@@ -34,6 +34,10 @@ demo-sizes: $(STAMP)
 
 test: $(STAMP)
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
+
+# Every test with all of its cases: make test tries a part of long tables, and leaves out what takes long.
+test-whole: $(STAMP)
+	EVERY_ARCHITECTURE=1 TEST_EXAMPLES=200 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
 
 # Processor capabilities, threads, orders and hash seeds; make test-matrix RUNS="1 3" for some of the runs.
 test-matrix: $(STAMP)

@@ -45,6 +45,10 @@ if hasattr(signal, "SIGHUP"):
 
 torch.set_num_threads(int(THREADS))
 
+# Where there is no GPU, tracing asks for one at every operation, and each time a library is looked for on the disk.
+if not torch.cuda.is_available():
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
 # The first backward pass decides for which devices autograd starts threads, and with threads no forked child may take
 # gradients. Later, tracing has made known more devices than there are.
 torch.ones(1, requires_grad=True).sum().backward()

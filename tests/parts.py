@@ -8,10 +8,10 @@ import pytest
 
 Item = TypeVar("Item")
 
-# All of them take minutes: make test-architectures.
+# All of them take an hour and more: make test-whole, and of inference alone make test-architectures.
 EVERY = os.environ.get("EVERY_ARCHITECTURE", "") == "1"
 # A test that takes many seconds, beside shorter ones of the same code.
-long = pytest.mark.skipif(not EVERY, reason="takes long: make test-architectures")
+long = pytest.mark.skipif(not EVERY, reason="takes long: make test-whole")
 
 
 def one_in(count: int, cases: Iterable[Item]) -> list[Item]:

@@ -16,6 +16,7 @@ from fusionlab.learning.points import at_point
 from fusionlab.symmetry import Alignment, blueprint
 from tests.benchmarks.examples import text
 from tests.matching.refining import gpt2, inputs
+from tests.parts import long
 from tests.symmetry.models import generator, randomize
 
 
@@ -86,6 +87,7 @@ def test_twin_keeps_its_function(kind: str, benchmark: Any) -> None:
     assert torch.allclose(outputs(model, pair), before, rtol=0, atol=1e-9 * float(before.abs().max()))
 
 
+@long
 def test_rows_run_and_go_on(tmp_path: Path, benchmark: Any) -> None:
     """With tiny models a row has a finite barrier; the next call measures what is left and nothing again."""
     command, shown = benchmark("assignments"), benchmark("assignments_rows")

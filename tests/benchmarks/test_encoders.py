@@ -11,6 +11,7 @@ import pytest
 from transformers import BertConfig, BertForMaskedLM
 
 from tests.benchmarks.examples import word_tokenizer
+from tests.parts import long
 
 FEELINGS = ("joy", "anger", "fear", "sadness")
 WORDS = ("good", "bad", "odd", "sad", "man", "went")
@@ -34,6 +35,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["--small", *given, "--tokenizer", word_tokenizer(tmp_path / "words", WORDS)]
 
 
+@long
 def test_everything_is_measured_once_and_shown(
     benchmark: Any, tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

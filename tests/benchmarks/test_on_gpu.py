@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from tests.benchmarks.examples import BENCHMARKS, images, text
+from tests.parts import long
 
 
+@long
 def test_every_piece_runs_and_goes_on(tmp_path: Path, benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """A first call without files leaves trainings out; later ones go on with them, an epoch in each, to the end."""
     on_gpu, pieces = benchmark("on_gpu"), benchmark("gpu_pieces").pieces()

@@ -18,6 +18,7 @@ from torch import nn
 from transformers import BertConfig, BertModel, ViTConfig, ViTForImageClassification
 
 from tests.benchmarks.examples import word_tokenizer
+from tests.parts import long
 
 WORDS = ["a", "good", "bad", "film", "man", "went", "to", "london", "and", "paris"]
 
@@ -86,6 +87,7 @@ def test_fine_tunes_of_text_have_one_body_and_own_heads(family: Any, monkeypatch
         assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in one.state_dict().items())
 
 
+@long
 def test_adapters_are_changes_of_low_rank(benchmark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In every matrix of the layers, and nowhere else in the body; heads are those of a fine-tune of the whole body."""
     made = benchmark("same_base_models")
@@ -235,6 +237,7 @@ def png(image: Image.Image) -> bytes:
     return file.getvalue()
 
 
+@long
 def test_fine_tunes_on_photos_have_images_and_heads_of_their_own(photos: Any) -> None:
     """Those of a seed are kept; photos of the tasks are the same ones, changed, and none is in two splits."""
     found, again, other = photos(1), photos(1), photos(2)

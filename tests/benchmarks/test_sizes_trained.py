@@ -10,6 +10,7 @@ import torch
 from transformers import ViTConfig, ViTForImageClassification
 
 from tests.benchmarks.examples import BENCHMARKS, images, text
+from tests.parts import long
 
 
 def large_vits(folder: Path) -> list[str]:
@@ -24,6 +25,7 @@ def large_vits(folder: Path) -> list[str]:
     return found
 
 
+@long
 def test_every_row_runs_and_goes_on(tmp_path: Path, benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Without the files of one kind the other runs; the next call measures what is left and nothing again."""
     command, page = benchmark("sizes_trained"), benchmark("sizes_trained_page")

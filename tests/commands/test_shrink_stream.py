@@ -16,6 +16,7 @@ from fusionlab.commands import shrink_stream
 from tests.commands.conftest import Command
 from tests.growing.families import CASES, Case, bert, gpt2, gpt_oss, llama, t5, vit
 from tests.growing.test_shrinking import REFUSED
+from tests.parts import one_in
 from tests.streaming.folders import read
 from tests.symmetry.models import randomize
 
@@ -69,7 +70,7 @@ def both(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> B
     return Both(tmp_path, command, monkeypatch)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", one_in(2, FAMILIES))
 def test_it_is_what_is_shrunk_in_memory(tmp_path: Path, both: Both, name: str) -> None:
     """Weights, config and what is told, in float64: of fewer layers, of stacked experts and of what is untied too."""
     told = both(*saved(tmp_path, FAMILIES[name]), *name.split()[1:])

@@ -15,6 +15,7 @@ from tests.commands.conftest import Command
 from tests.commands.test_grow_stream import saved
 from tests.commands.test_match_stream import both, numbers, same_files
 from tests.growing.families import CASES, Case, vit
+from tests.parts import long
 from tests.streaming.folders import read
 
 # Heads as wide as before: where a head has directions that nothing lies in, rounding decides how these are turned.
@@ -23,7 +24,7 @@ HEADS = Case(vit, {"hidden_size": 24, "num_attention_heads": 4, "num_labels": 3}
 
 @pytest.mark.parametrize(
     ("case", "source", "options"),
-    [(CASES["llama"], "small", ["--match", "weights"]), (HEADS, "large", [])],
+    [(CASES["llama"], "small", ["--match", "weights"]), pytest.param(HEADS, "large", [], marks=long)],
     ids=["to the larger one, in a gauge", "to the smaller one"],
 )
 def test_match_is_what_it_is_in_memory(
@@ -43,7 +44,7 @@ def test_match_is_what_it_is_in_memory(
     assert {path.name for path in tmp_path.iterdir()} == {"small", "large", "memory", "parts"}
 
 
-@pytest.mark.parametrize("matching", ["weights", "none"])
+@pytest.mark.parametrize("matching", [pytest.param("weights", marks=long), "none"])
 def test_fuse_is_what_it_is_in_memory(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, matching: str
 ) -> None:

@@ -1,6 +1,7 @@
 """Methods that are given a base model use it in the twins' basis, whatever brought them there."""
 
 import copy
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from fusionlab.models import with_state
 from fusionlab.stages import run
 from fusionlab.symmetry import Alignment, blueprint
 from tests.commands.small import bert, random_logits, randomized, vit
+from tests.parts import one_in
 from tests.symmetry.scramble import scrambled
 
 # The base has no part in a sum of task vectors whose factors sum to 1.
@@ -112,12 +114,12 @@ def gauge_of(model: nn.Module, preset: str) -> Alignment:
 
 @pytest.mark.parametrize(
     ("preset", "kind", "method"),
-    [
+    one_in(2, [
         *(("weights", "vit", method) for method in BASED),
         # The base is brought into a gauge before any method sees it: one method shows that, whatever the gauge.
         *((preset, "vit", BASED[place % 2]) for place, preset in enumerate(RECIPES) if preset != "weights"),
         ("weights", "llama", BASED[2]), ("weights", "bert", BASED[3]), ("paper", "llama", BASED[3]),
-    ],
+    ]),
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_merge_of_twins_is_the_moved_merge(preset: str, kind: str, method: str) -> None:
@@ -154,7 +156,7 @@ def test_a_merge_of_twins_is_the_moved_merge(preset: str, kind: str, method: str
         assert apart(raw, wanted) > 1e-3
 
 
-@pytest.mark.parametrize("method", BASED)
+@pytest.mark.parametrize("method", one_in(2, BASED))
 def test_the_anchor_may_be_any_model(method: str) -> None:
     """Moved by a permutation, the anchor takes base and merge with it: the merge computes the same function."""
     ends, base = family("vit")
@@ -197,8 +199,7 @@ def test_task_vectors_are_as_long_as_in_the_gauge(kind: str, gauge: str) -> None
     assert f"{lengths[0][1]:.3g}"[:3] in note
 
 
-@pytest.mark.parametrize("kind", MAKERS)
-@pytest.mark.parametrize("method", BASED)
+@pytest.mark.parametrize(("kind", "method"), one_in(2, itertools.product(MAKERS, BASED)))
 def test_fine_tunes_merge_much_as_without_matching(kind: str, method: str) -> None:
     """The task vectors are fine-tuning's and not the gauge's, which would be several times as long."""
     ends, base = tuned(kind)

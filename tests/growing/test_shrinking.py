@@ -18,6 +18,7 @@ from fusionlab.growing import grown, shrunk
 from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.symmetry.roles import Role
 from tests.growing.test_growth import apart
+from tests.parts import one_in
 from tests.symmetry.models import generator, laws, randomize
 
 from .families import CASES, among_silent_layers, bert, gpt2, gpt_oss, llama, vit
@@ -40,7 +41,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("name", "fill"), zip(COME_BACK, cycle((True, False)), strict=False))
+@pytest.mark.parametrize(("name", "fill"), one_in(2, zip(COME_BACK, cycle((True, True, False, False)), strict=False)))
 def test_what_was_grown_comes_back(name: str, fill: bool) -> None:
     """What is new is cut off again, whether it is the larger model's or zero, by turns."""
     case = CASES[name]

@@ -26,6 +26,7 @@ from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.stages import StagedModule, Stages, result_of
 from fusionlab.symmetry import Alignment
 from tests.matching.refining import excess, folded, gpt2, inputs, planted, quiet, refined, turned
+from tests.parts import one_in
 from tests.symmetry.models import generator, randomize, text_config, timm_model
 
 
@@ -83,7 +84,7 @@ FAMILIES: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", one_in(2, FAMILIES))
 def test_every_family_descends_and_keeps_its_functions(family):
     """A few steps from a turned and permuted twin: lower loss between, and both functions to 1e-8 in float64."""
     model = randomize(FAMILIES[family](), seed=0)

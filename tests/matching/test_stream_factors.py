@@ -1,5 +1,7 @@
 """Factors of a stream's gains are found by every way of matching that can, and bring models closer."""
 
+import itertools
+
 import pytest
 from torch import Tensor, nn
 from transformers import ConvNextConfig, ConvNextForImageClassification, GPT2Config, GPT2LMHeadModel
@@ -14,6 +16,7 @@ from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from fusionlab.symmetry.roles import Role
 from tests.families.harness import length_preserving
 from tests.matching.sampling import sample
+from tests.parts import one_in
 from tests.symmetry.models import generator, randomize
 
 
@@ -31,6 +34,8 @@ def convnext() -> nn.Module:
 
 BUILD = {"gpt2": gpt2, "convnext": convnext}
 each = pytest.mark.parametrize("name", BUILD)
+STARTS = [(name, start) for name in BUILD for start in (KNOWN, ANNEALED)]
+each_start = pytest.mark.parametrize(("name", "start"), one_in(3, STARTS))
 
 
 def made(name: str, seed: int) -> nn.Module:
@@ -46,8 +51,7 @@ def left(found: Alignment, source: dict[str, Tensor], goal: dict[str, Tensor]) -
     return squared_distance(found.apply(source), goal) / squared_distance(source, goal)
 
 
-@each
-@pytest.mark.parametrize("start", [KNOWN, ANNEALED])
+@each_start
 def test_weights_find_the_signs_of_gains(name: str, start: str) -> None:
     goal = made(name, 0).state_dict()
     description = blueprint(made(name, 0))
@@ -59,8 +63,7 @@ def test_weights_find_the_signs_of_gains(name: str, start: str) -> None:
     assert left(match_weights(source, goal, description, options), source, goal) < 1e-20
 
 
-@each
-@pytest.mark.parametrize("start", [KNOWN, ANNEALED])
+@each_start
 def test_weights_find_stretched_gains(name: str, start: str) -> None:
     """Of two models in the balanced gauge, and where only a stream's elements were moved in none."""
     goal = made(name, 0).state_dict()
@@ -75,8 +78,7 @@ def test_weights_find_stretched_gains(name: str, start: str) -> None:
         assert left(match_weights(*sides, description, options), *sides) < 1e-20
 
 
-@each
-@pytest.mark.parametrize("rescale", ["off", "sequential", "joint"])
+@pytest.mark.parametrize(("name", "rescale"), one_in(2, itertools.product(BUILD, ("off", "sequential", "joint"))))
 def test_models_of_two_seeds_come_closer_by_them(name: str, rescale: str) -> None:
     """No step moves away, and with the factors models come closer than without where these may stretch."""
     source, goal = (made(name, seed).state_dict() for seed in (1, 0))

@@ -12,15 +12,16 @@ from fusionlab.matching.starts import annealed
 from fusionlab.matching.weights import match_weights
 from fusionlab.symmetry import blueprint
 from tests.matching.pairs import RESCALES, distance, noisy, pair
+from tests.parts import one_in
 from tests.symmetry.models import generator, rigid
 
 
 @pytest.mark.parametrize(
     ("name", "rescale"),
-    [
+    one_in(2, [
         *(("bert-sequence", rescale) for rescale in RESCALES),
         ("roberta-token", "off"), ("vit-classifier", "sequential"), ("timm-distilled", "joint"),
-    ],
+    ]),
 )  # fmt: skip
 def test_more_sweeps_never_move_away(name, rescale):
     """The residual stream couples all spaces: the distance falls from sweep to sweep, until nothing changes."""

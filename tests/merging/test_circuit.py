@@ -17,6 +17,7 @@ from tests.families import cases_deberta, cases_gpt, cases_llama, cases_seq2seq
 from tests.families.harness import Case
 from tests.families.harness import random_model as family_model
 from tests.merging.circuits import products, rebased
+from tests.parts import one_in
 from tests.symmetry.models import generator, largest_difference, outputs, random_model, relative
 
 # Rotary positions on all of a head and on a part, one value for several queries and for all, norms of queries and keys,
@@ -69,7 +70,7 @@ def test_twin_gives_the_models_function(name: str) -> None:
     assert relative(outputs(with_state(model, merged)), outputs(model)) < 1e-9
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES))
+@pytest.mark.parametrize("name", one_in(3, sorted(FAMILIES)))
 def test_twin_in_every_family(name: str) -> None:
     """The same for rotary positions whole and partial, grouped queries, Q-K norms and relative positions."""
     model = family_model(FAMILIES[name])

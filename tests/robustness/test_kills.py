@@ -16,7 +16,7 @@ from tests.robustness.client import Server
 from tests.robustness.jobs import JOBS, tree, unlike
 
 KILLED = ("merge", "match", "match by parts", "fuse", "compare")
-COUNT = int(os.environ.get("KILLS", "8"))
+COUNT = int(os.environ.get("KILLS", "5"))
 
 
 @dataclass(frozen=True)

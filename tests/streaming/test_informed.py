@@ -168,7 +168,7 @@ def test_equals_the_merge_in_memory(tmp_path: Path, pair: tuple[str, Path], meth
 
 @pytest.mark.parametrize(
     ("pair", "method", "given"),
-    one_in(4, [(kind, *way) for kind in (*MADE, "t5") for way in ALONE]),
+    one_in(7, [(kind, *way) for kind in (*MADE, "t5") for way in ALONE]),
     indirect=["pair"],
     ids=str,
 )

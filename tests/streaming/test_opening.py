@@ -13,6 +13,7 @@ from fusionlab.streaming import open_model
 from fusionlab.streaming.stored import Reader, StoredTensor
 from tests.checkpoints.test_adapters import CASES, LINEAR, LLAMA, made
 from tests.checkpoints.test_wrapped import CASES as WRAPPED
+from tests.parts import one_in
 
 
 def whole(reader: Reader, name: str, step: int) -> torch.Tensor:
@@ -22,7 +23,7 @@ def whole(reader: Reader, name: str, step: int) -> torch.Tensor:
     return torch.cat([reader.read(name, start, min(step, stored.count - start)) for start in starts])
 
 
-@pytest.mark.parametrize("name", [*CASES, *WRAPPED])
+@pytest.mark.parametrize("name", one_in(2, [*CASES, *WRAPPED]))
 def test_stretches_of_an_adapter_are_those_of_the_model_in_memory(tmp_path: Path, name: str) -> None:
     """Wherever a stretch begins and ends; only what no tensor of a file stands for is left to memory."""
     build, options = (CASES | WRAPPED)[name]

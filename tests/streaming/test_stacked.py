@@ -25,6 +25,7 @@ from fusionlab.streaming import (
     stream_merge,
 )
 from fusionlab.streaming.stacked import stacks_of
+from tests.parts import one_in
 from tests.streaming.folders import read
 
 WHOLE = [name for name in methods() if find_method(name).unit == "parameter"]
@@ -76,7 +77,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("method", WHOLE)
+@pytest.mark.parametrize("method", one_in(2, WHOLE))
 def test_equals_the_merge_of_the_stacks(tmp_path: Path, folders: Path, method: str) -> None:
     """Numbers and distances are those of a merge of the class's own parameters; files have the first model's names."""
     chosen, given = find_method(method), GIVEN.get(method, {})

@@ -36,6 +36,7 @@ from fusionlab.merging import merge_states
 from fusionlab.models import with_state
 from fusionlab.polish import PolishOptions, polish
 from fusionlab.symmetry import Alignment, blueprint
+from tests.parts import one_in
 from tests.symmetry.models import randomize, relative
 
 CAT, DOG, FOX, OWL = "cat", "dog", "fox", "owl"
@@ -119,7 +120,7 @@ def test_a_tied_output_embedding_is_no_head_and_a_bare_encoder_has_none() -> Non
     assert head_parameters(BertModel(BertConfig(**TEXT))) == ()
 
 
-@each
+@pytest.mark.parametrize("name", one_in(2, BUILDERS))
 def test_on_the_labels_it_knows_a_model_with_a_union_head_says_what_it_said(name: str) -> None:
     """The union head only adds rows: the logits of known labels are the old ones, found by name."""
     models = pair(name)
@@ -150,7 +151,9 @@ def test_a_row_is_the_mean_over_the_models_that_know_its_label(name: str) -> Non
     assert all(torch.equal(found[name], plain.state_dict()[name]) for name in rest)
 
 
-@pytest.mark.parametrize(("name", "matching"), zip(BUILDERS, cycle(("weights", "paper")), strict=False))
+@pytest.mark.parametrize(
+    ("name", "matching"), one_in(2, zip(BUILDERS, cycle(("weights", "weights", "paper", "paper")), strict=False))
+)
 def test_models_with_different_heads_are_matched_without_changing_their_functions(name: str, matching: str) -> None:
     """Alignments found on the bodies act on the whole models, whose heads have other sizes."""
     models = pair(name)

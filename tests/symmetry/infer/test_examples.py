@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fusionlab.symmetry.infer.examples import guessed_inputs
 from fusionlab.symmetry.infer.models import inferred
 from fusionlab.symmetry.inputs import Input
+from tests.parts import one_in
 from tests.symmetry.infer.cases import BY_NAME
 from tests.symmetry.models import generator
 
@@ -41,7 +42,7 @@ def test_pictures_are_of_the_size_and_channels_that_a_config_says(
     assert guessed_inputs(Pictures(**said)) == (Input("pixel_values", shape),)
 
 
-@pytest.mark.parametrize("name", ["longformer", "led"])
+@pytest.mark.parametrize("name", one_in(2, ["longformer", "led"]))
 def test_tokens_that_attend_to_all_others_are_guessed(name: str) -> None:
     """Their projections are read as they are with an example, and probes need no such tokens."""
     sample = BY_NAME[name]

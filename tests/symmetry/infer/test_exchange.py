@@ -11,6 +11,7 @@ from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.groups import Permutation
 from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.roles import Role
+from tests.parts import one_in
 from tests.symmetry.infer import expert_lists as nets
 from tests.symmetry.infer.planted import distance_left
 
@@ -46,7 +47,7 @@ def change(model: nn.Module, found: Blueprint) -> float:
     return float((twin(x) - before).abs().max() / before.abs().max())
 
 
-@pytest.mark.parametrize("name", MIXTURES)
+@pytest.mark.parametrize("name", one_in(2, MIXTURES))
 def test_experts_change_places_with_their_router(name: str) -> None:
     model, found = inferred(MIXTURES[name])
     experts = [space for space in found.spaces.values() if space.role == Role.EXPERTS]
@@ -64,7 +65,7 @@ def test_experts_change_places_with_their_router(name: str) -> None:
     assert sorted(found.names) == sorted(model.state_dict())
 
 
-@pytest.mark.parametrize(("count", "groups", "limit"), [(6, 3, 2), (8, 2, 1), (8, 4, 2)])
+@pytest.mark.parametrize(("count", "groups", "limit"), one_in(2, [(6, 3, 2), (8, 2, 1), (8, 4, 2)]))
 def test_experts_of_groups_change_places_with_their_groups(count: int, groups: int, limit: int) -> None:
     """And inside of them; an expert that changed its group would be chosen with others."""
     model, found = inferred(lambda: nets.Net(nets.InGroups(count, groups, limit, nets.Gated)))

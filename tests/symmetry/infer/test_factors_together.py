@@ -20,6 +20,7 @@ from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.trace import Plain, generic
 from fusionlab.symmetry.plain import dumps, loads
 from fusionlab.symmetry.roles import Role
+from tests.parts import long, one_in
 from tests.symmetry.infer.cases import SAMPLES
 from tests.symmetry.infer.described import built, inferred
 from tests.symmetry.models import randomize
@@ -140,7 +141,7 @@ def tied(name: str) -> nn.Module:
     return randomize(getattr(transformers, f"{name}ForCausalLM")(config), 0)
 
 
-@pytest.mark.parametrize("name", ["Llama", "Qwen2", "Qwen3"])
+@pytest.mark.parametrize("name", one_in(2, ["Llama", "Qwen2", "Qwen3"]))
 def test_gains_of_a_tied_stream_with_signs_have_factors(name: str) -> None:
     """What reads a gain takes its factor beside the stream's signs; in the balanced gauge all gains are one."""
     model = tied(name)
@@ -207,7 +208,7 @@ def test_no_dimension_of_a_tied_model_is_claimed_twice(name: str) -> None:
     check_ranks(blueprint(model), dict(model.named_parameters()) | {"lm_head.weight": model.lm_head.weight})
 
 
-@pytest.mark.parametrize("name", ["convbert", "cohere (norms of queries and keys)"])
+@pytest.mark.parametrize("name", ["convbert", pytest.param("cohere (norms of queries and keys)", marks=long)])
 def test_no_dimension_of_a_sample_is_claimed_twice(name: str) -> None:
     """ConvBERT's heads share one basis of values, which holds the factor that they all share."""
     (sample,) = (sample for sample in SAMPLES if sample.name == name)

@@ -56,6 +56,7 @@ def test_every_piece_runs_and_goes_on(tmp_path: Path, benchmark: Any, capsys: py
     assert "- steps vit_6_8_256" not in page
 
 
+@long
 def test_a_training_that_is_ended_goes_on_after_its_last_epoch(
     tmp_path: Path, benchmark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

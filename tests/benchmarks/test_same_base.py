@@ -191,6 +191,7 @@ def test_each_cell_is_measured_once(
     assert "\n| `regmean` |" not in page.partition("## With data")[0]
 
 
+@long
 def test_cells_of_other_models_are_dropped(digits: Any, benchmark: Any, tmp_path: Path) -> None:
     """Where a seed's models are not those that were measured, its cells are measured with the present ones."""
     command = benchmark("same_base")

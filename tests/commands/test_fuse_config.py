@@ -25,7 +25,7 @@ def config(ckpts: Path, folder: Path, **changes: Any) -> Path:
     """A small fusion of two ViTs on the digits."""
     values: dict[str, Any] = {
         "output": str(folder / "out"),
-        "points": 3,
+        "points": 0,
         "trainer": {"accelerator": "cpu", "devices": 1, "log_every_n_steps": 1, "enable_progress_bar": False},
         "model": {
             "models": {"a": str(ckpts / "a"), "b": str(ckpts / "b")},
@@ -66,7 +66,7 @@ def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_config_gives_what_flags_give(ckpts: Path, at: Path) -> None:
     """The same merge, the same scores in and out of domain; one log holds the curves and the scores."""
-    assert main(["fuse", "--config", str(config(ckpts, at))]) == 0
+    assert main(["fuse", "--config", str(config(ckpts, at, points=3))]) == 0
     data = "[{class_path: Digits, init_args: {classes: [0, 1, 2]}}]"
     other = "[{class_path: Digits, init_args: {classes: [3, 4]}}]"
     flags = ["--ckpts", str(ckpts / "a"), str(ckpts / "b"), "--match", "weights", "--method", "regmean,simple"]
@@ -139,7 +139,7 @@ def test_a_checkpoint_that_is_none_is_one_sentence(ckpts: Path, at: Path, comman
 def test_what_the_method_found_is_in_the_card(ckpts: Path, at: Path) -> None:
     """As the report's notes have it."""
     model = {"match": "none", "methods": {"soup": {}}, "polish": None}
-    assert main(["fuse", "--config", str(config(ckpts, at, model=model, points=0))]) == 0
+    assert main(["fuse", "--config", str(config(ckpts, at, model=model))]) == 0
     found = re.search(r"\| found by the method \| (Kept .*?) \|", (at / "out" / "merged" / "README.md").read_text())
     assert found is not None
     assert f"unmatched: {found[1]}." in html.unescape((at / "out" / "report.html").read_text())
@@ -148,7 +148,7 @@ def test_what_the_method_found_is_in_the_card(ckpts: Path, at: Path) -> None:
 def test_the_base_model_is_in_the_card(ckpts: Path, at: Path) -> None:
     """As by flags: a merge tells what it was made of."""
     chosen = {"base": str(ckpts / "middle"), "methods": {"ties": {}}, "polish": None}
-    assert main(["fuse", "--config", str(config(ckpts, at, model=chosen, points=0))]) == 0
+    assert main(["fuse", "--config", str(config(ckpts, at, model=chosen))]) == 0
     assert "middle (base model)" in (at / "out" / "merged" / "README.md").read_text()
 
 

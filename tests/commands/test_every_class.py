@@ -24,7 +24,7 @@ from fusionlab import checkpoints
 from fusionlab.cli import main
 from fusionlab.merging import find_method
 from fusionlab.merging.registry import methods
-from tests.parts import EVERY, long
+from tests.parts import EVERY
 from tests.symmetry.infer.cases import audio, decoders, encoders, experts, multimodal, seq2seq, state_space, vision
 from tests.symmetry.infer.cases.sample import Sample
 from tests.symmetry.models import generator
@@ -41,7 +41,7 @@ def known(name: str, faults: dict[str, str]) -> Any:
 
 
 KINDS = (experts, decoders, encoders, vision, seq2seq, audio, multimodal, state_space)
-SOME = [pytest.param(one, marks=known(one.name, FAULTS)) for kind in KINDS for one in kind.SAMPLES]
+SAMPLES = [pytest.param(one, marks=known(one.name, FAULTS)) for kind in KINDS for one in kind.SAMPLES] if EVERY else []
 # Of synthetic inputs.
 FEW = ("--probes", "synthetic", "--samples", "8")
 INFORMED = ("regmean", "fisher", "regmean_pp", "adamerging")
@@ -131,8 +131,7 @@ def folders(sample: Sample) -> list[PreTrainedModel]:
     return found
 
 
-@long
-@pytest.mark.parametrize("sample", SOME, ids=lambda sample: sample.name)
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_what_is_written_is_read_and_what_is_refused_is_told(
     sample: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

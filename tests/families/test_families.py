@@ -19,8 +19,8 @@ CASES: list[Case] = [
     if module.name.startswith("cases_")
     for case in importlib.import_module(f"tests.families.{module.name}").CASES
 ]
-# Of what follows from the exactness of all groups together, a third is tried in every run, and all by
-# make test-architectures. Every architecture has a case among them.
+# Of what follows from the exactness of all groups together, a third is tried in every run (gauges: a
+# sixth), and all by make test-architectures. Every architecture has a case among them.
 BESIDE = {"siglip-text", "clip-text", "dinov2-registers", "timm-deit-distilled"}
 SOME = [case for place, case in enumerate(CASES) if EVERY or place % 3 == 0 or case.name in BESIDE]
 # Of what follows from one element of all groups at once, that of any alone, a ninth.

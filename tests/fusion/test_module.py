@@ -20,7 +20,6 @@ from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.polish import PolishOptions
 from tests.commands.small import digit_scores, vit
-from tests.parts import long
 from tests.together import free_port, run_together
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -145,7 +144,7 @@ def whole() -> FusionModule:
     return found
 
 
-@pytest.mark.parametrize("batches", [pytest.param(4, marks=long), pytest.param(8, marks=long), 12])
+@pytest.mark.parametrize("batches", [4, 8, 12])
 def test_a_fit_that_was_cut_goes_on(tmp_path: Path, whole: FusionModule, batches: int) -> None:
     """In the middle of learning, of gathering and of polishing: the same merges as of a fit that was not cut."""
 

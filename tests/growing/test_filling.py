@@ -11,7 +11,7 @@ from fusionlab.growing import grown, grown_to_one_size
 from fusionlab.matching.weights import squared_distance
 from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.symmetry.unseen import masked, unseen_entries
-from tests.parts import long, one_in
+from tests.parts import one_in
 from tests.symmetry.models import generator, randomize
 
 from .families import CASES, gpt2, gpt_oss, llama, vit
@@ -85,7 +85,6 @@ def test_experts_that_are_seldom_picked_stay_held_down() -> None:
         assert float((found - expected).abs().max() / expected.abs().max()) < 1e-9
 
 
-@long
 def test_new_heads_are_filled_but_for_what_they_write() -> None:
     """Nothing reads them, so queries, keys and values are the other model's."""
     small = randomize(llama(head_dim=4, num_attention_heads=2, num_key_value_heads=2), 0)
@@ -117,7 +116,6 @@ def test_what_is_tied_and_heads_of_other_labels_stay() -> None:
     assert other.exact < 1e-9
 
 
-@long
 def test_several_are_filled_from_the_largest_or_from_each_other() -> None:
     models = {"small": randomize(vit(), 0), "large": randomize(vit(hidden_size=20), 1)}
     (growth,) = grown_to_one_size(models, fill=True).values()
@@ -132,7 +130,6 @@ def test_several_are_filled_from_the_largest_or_from_each_other() -> None:
     assert (other.state_dict()["vit.layers.0.mlp.fc1.weight"][:, 12:] - plain[:, 12:]).abs().min() > 0
 
 
-@long
 def test_functions_of_python_fill_where_they_match() -> None:
     small, large = randomize(vit(), 0), randomize(vit(hidden_size=20), 1)
     with pytest.warns(UserWarning, match="was grown"):

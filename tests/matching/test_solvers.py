@@ -178,7 +178,7 @@ def test_joint_rotation_and_scale_finds_the_better_of_several_valleys():
         _, value = solve(Invertible(correlation.primal.shape[-1]), correlation, "joint")
         assert bool((value >= values.amax(0) - 1e-9 * size_of(correlation)).all())
         several += int((valleys(values) > 1).sum())
-    assert several > 8, "there must be heads with several valleys, or this test shows nothing"
+    assert several > 20, "there must be heads with several valleys, or this test shows nothing"
 
 
 @laws

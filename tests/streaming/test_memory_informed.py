@@ -118,7 +118,7 @@ def moved(folder: Path, shapes: dict[str, tuple[int, ...]]) -> None:
     ("program", "methods"),
     [
         pytest.param(STREAMED, "regmean", id="a part at a time"),
-        pytest.param(STREAMED, "circuit ot", id="a part at a time, by more methods", marks=long),
+        pytest.param(STREAMED, "regmean circuit ot", id="a part at a time, by more methods", marks=long),
         pytest.param(WHOLE, "fisher", id="in memory", marks=long),
     ],
 )

@@ -45,7 +45,6 @@ def test_one_layer_that_runs_many_times_stands_for_itself() -> None:
     assert groups(found, Role.QUERY_KEY) == {("GL(64)", 64)}
 
 
-@long
 def test_lengths_that_are_alike_by_chance_say_nothing_of_each_other() -> None:
     """MPNet's 32 buckets of distances, beside the small model's 32 positions; 4 registers beside patches of 4."""
     assert groups(inferred(on_meta("MPNetModel")), Role.QUERY_KEY) == {("GL(64)", 12)}
@@ -82,7 +81,6 @@ def test_heads_are_split_by_a_number_of_the_code() -> None:
     assert found.untouched() == ("lm_head.bias",)
 
 
-@long
 def test_of_many_experts_each_is_chosen_by_some_token() -> None:
     """Three texts leave some of 8 experts unread; 64 leave none."""
     sizes = {"d_model": 24, "d_kv": 5, "d_ff": 28, "num_heads": 4, "vocab_size": 37, "num_experts": 8}
@@ -155,7 +153,6 @@ def test_entities_beside_the_words() -> None:
     assert groups(found, Role.QUERY_KEY) == {("GL(64)", 12)}
 
 
-@long
 def test_heads_are_no_groups_of_channels() -> None:
     """SpeechT5's decoder has as many heads as its encoder, whose convolution of positions has 16 groups."""
     found = inferred(on_meta("SpeechT5ForSpeechToText"))

@@ -139,6 +139,8 @@ def run_grid(runner: GridRunner, title: str, command: str, console: Console, pla
             finished.append(done)
             outcome = f"{done.seconds:.1f} s" if done.error is None else f"failed: {done.error}"
             console.print(f"{len(finished)}/{total}  {done.cell.name}: {outcome}", highlight=False, soft_wrap=True)
+            for sentence in done.told:
+                console.print(f"  {sentence}", style="dim", highlight=False, soft_wrap=True)
     finished.sort(key=lambda done: order[done.cell])
     failed = [done for done in finished if done.error is not None]
     if len(failed) == total:

@@ -33,6 +33,7 @@ class Finished:
         error: one sentence where it failed; it is tried again by the next start.
         missing: test sets that it was not measured on as they could not be had, with the reason.
         note: a sentence about the models that were merged; empty where there is nothing to say.
+        told: what the merge method told, a sentence each, such as which models ``soup`` kept.
         measured: what each test example added, on the way to the disk; finished cells are read without it.
     """
 
@@ -44,6 +45,7 @@ class Finished:
     error: str | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
+    told: tuple[str, ...] = ()
     measured: tuple[Measured, ...] = field(default=(), compare=False, repr=False)
 
 
@@ -85,8 +87,9 @@ class CellStore:
             rows = tuple(Row(**row | {"models": tuple(row["models"])}) for row in found["rows"])
             curves = tuple(_curve(curve) for curve in found["curves"])
             distances = tuple(Distance(**distance) for distance in found["distances"])
-            missing, note = dict(found["missing"]), found.get("note", "")
-            finished = Finished(cell, rows, curves, distances, found["seconds"], None, missing, note)
+            # Cells of older releases have neither.
+            said = found.get("note", ""), tuple(found.get("told", ()))
+            finished = Finished(cell, rows, curves, distances, found["seconds"], None, dict(found["missing"]), *said)
             if not all(_fits(part) for part in (finished, *rows, *curves, *distances)):
                 raise TypeError("a value of another type")
             return finished

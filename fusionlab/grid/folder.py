@@ -41,7 +41,8 @@ def write_results(
     lines, metric = summarize(finished, grid.identity), headline_metric(finished)
     comparisons, levels, unpaired = compare_groups(finished, examples)
     types = dict.fromkeys(done.note for done in finished if done.note)
-    notes = [*types, *shared_texts(grid), *failures(finished), *unpaired]
+    told = [f"{done.cell.name}: {sentence}" for done in finished for sentence in done.told]
+    notes = [*types, *shared_texts(grid), *told, *failures(finished), *unpaired]
     remarks = "".join(f"- {note}\n" for note in notes)
     markdown = (f"# {title}", tables.markdown(lines, metric), tables.markdown_details(finished, metric), remarks)
     texts = (

@@ -156,7 +156,8 @@ class GridRunner:
         curves: list[Curve] = []
         if self.grid.draws_lines(cell):
             curves = draw_lines(fuser, cell.matching, data.inside(), self.grid.points, self.trainer)
-        return replace(finished, curves=tuple(curves), distances=distances, note=self._note)
+        told = tuple(merged.notes)
+        return replace(finished, curves=tuple(curves), distances=distances, note=self._note, told=told)
 
     def _merged(self, fuser: Fuser, cell: Cell) -> Stages[Candidate]:
         """A cell's merge; statistics that it needs are kept on the disk."""

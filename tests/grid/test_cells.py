@@ -19,7 +19,7 @@ DISTANCE = Distance("b/c", "a", "paper", "ffn", None, 2.0, 1.0)
 def test_round_trip(tmp_path: Path) -> None:
     """Every field of rows and curves survives."""
     store = CellStore(tmp_path / "cells")
-    finished = Finished(CELL, (ROW,), (CURVE,), (DISTANCE,), 2.5)
+    finished = Finished(CELL, (ROW,), (CURVE,), (DISTANCE,), 2.5, None, {"words": "gone"}, "grown", ("Kept.", "Left."))
     assert store.read(CELL, "f") is None
     store.write(finished, "f")
     assert store.read(CELL, "f") == finished

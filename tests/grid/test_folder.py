@@ -83,6 +83,14 @@ def test_everything_is_written_and_agrees(tmp_path: Path, finished: list[Finishe
     assert (tmp_path / "summary.md").read_text() == text
 
 
+def test_what_a_method_told_is_listed_by_cell(tmp_path: Path, finished: list[Finished], given: Grid) -> None:
+    at, cell = next((at, done.cell) for at, done in enumerate(finished) if done.cell.is_merge)
+    finished[at] = replace(finished[at], told=("Kept a of 2 models.",))
+    write_results(finished, given, tmp_path, "A grid", "again", nothing)
+    assert f"- {cell.name}: Kept a of 2 models.\n" in (tmp_path / "summary.md").read_text()
+    assert "Kept a of 2 models." in (tmp_path / "report.html").read_text()
+
+
 def nothing(cells: Iterable[Cell]) -> list[Measured]:
     """Cells that were made before examples were kept."""
     return []

@@ -67,6 +67,16 @@ def test_end_models_of_two_sizes_are_grown_to_one_and_a_note_says_so(tmp_path: P
     assert all("so that a (residual 16 to 24" in note for note in notes.values())
 
 
+def test_a_cell_keeps_what_its_method_told(tmp_path: Path) -> None:
+    """By the names of the grid, and read again with the cell; methods that tell nothing leave it empty."""
+    given = grid(vits(tmp_path), groups=(("a", "b"),), methods={"soup": {}, "simple": {}}, matchings={})
+    made = {done.cell.method: done.told for done in runner(given, tmp_path / "out").run()}
+    assert made["simple"] == made["end model"] == ()
+    (sentence,) = made["soup"]
+    assert sentence.startswith("Kept a") or sentence.startswith("Kept b")
+    assert {done.cell.method: done.told for done in runner(given, tmp_path / "out").run()} == made
+
+
 def test_lines_and_distances(tmp_path: Path) -> None:
     """Lines once for each matching, of the first seed on the pair's own sets; distances with each matching, shorter."""
     ends = vits(tmp_path, seeds=(0, 1))

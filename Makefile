@@ -145,6 +145,7 @@ rows: $(STAMP)
 	$(BIN)/python benchmarks/encoders.py
 	$(BIN)/python benchmarks/optimisers.py
 	$(BIN)/python benchmarks/measures.py
+	$(BIN)/python benchmarks/gpt2_tokens.py
 
 results: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py --page
@@ -159,6 +160,7 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/encoders.py --page
 	$(BIN)/python benchmarks/optimisers.py --page
 	$(BIN)/python benchmarks/measures.py --page
+	$(BIN)/python benchmarks/gpt2_tokens.py --page
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/matching.py

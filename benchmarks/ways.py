@@ -15,6 +15,7 @@ import fusionlab
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.recipe import recipe
 from fusionlab.polish import PolishOptions, polish
+from fusionlab.trainers import quiet_factory
 
 Seen = Literal["none", "synthetic", "images", "texts"]
 Given = dict[str, Any]
@@ -122,7 +123,13 @@ def equal_steps(steps: int, seconds: float, own: float) -> int:
 
 
 def make(
-    way: Way, given: Given, ends: Sequence[nn.Module], inputs: Any, learning: Mapping[str, Any], seed: int = 0
+    way: Way,
+    given: Given,
+    ends: Sequence[nn.Module],
+    inputs: Any,
+    learning: Mapping[str, Any],
+    seed: int = 0,
+    precision: str = "32-true",
 ) -> Made:
     """One model of two by a way.
 
@@ -133,15 +140,17 @@ def make(
         inputs: that it looks at: batches, or a list of them for each model; None where it looks at nothing.
         learning: options of whatever learns, such as its steps.
         seed: of learning.
+        precision: of whatever looks at inputs.
     """
-    start = time.process_time()
-    options: dict[str, Any] = {"data": inputs} if recipe(way.preset).needs_inputs else {}
+    start, passes = time.process_time(), {"devices": 1, "precision": precision}
+    options: dict[str, Any] = {"data": inputs, "trainer": passes} if recipe(way.preset).needs_inputs else {}
     if way.preset == "learned":
         options |= {"seed": seed, **learning}
     own, others = way.options(given)
     twins = fusionlab.align(ends, anchor=1, preset=way.preset, **options, **own)
     if way.then == DISTILLED:
-        merge = polish(fusionlab.merge(twins), ends, inputs, PolishOptions(seed=seed, **learning, **others))
+        how = PolishOptions(seed=seed, **learning, **others)
+        merge = polish(fusionlab.merge(twins), ends, inputs, how, quiet_factory(passes))
     else:
         merge = fusionlab.merge(twins, way.then, data=inputs, **others)
     return Made(merge, twins, time.process_time() - start)

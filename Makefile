@@ -145,6 +145,7 @@ rows: $(STAMP)
 	$(BIN)/python benchmarks/encoders.py
 	$(BIN)/python benchmarks/optimisers.py
 	$(BIN)/python benchmarks/measures.py
+	test -d checkpoints/gpt2_shakespeare_tokens || $(BIN)/python benchmarks/shakespeare_tokens.py
 	$(BIN)/python benchmarks/gpt2_tokens.py
 
 results: $(STAMP)

@@ -8,6 +8,8 @@ from typing import Any
 
 from fusionlab.atomic import atomic_file
 
+ROUNDING = 1e-6
+
 
 class Cells:
     """What was measured, by name, in a file that is rewritten after each.
@@ -28,6 +30,20 @@ class Cells:
         self.found[name] = values
         self._write()
 
+    def begin(self, prefix: str, reached: dict[str, list[float]]) -> None:
+        """Write what end models reach, in the cell ``ends`` behind a prefix.
+
+        Where other models were measured there, all cells with the prefix are dropped, to be measured with these.
+
+        Args:
+            prefix: of the names of all cells about these models.
+            reached: by them.
+        """
+        name = f"{prefix}ends"
+        if not alike(self.found.get(name), reached):
+            self.drop(prefix)
+            self.keep(name, reached)
+
     def drop(self, prefix: str) -> None:
         """Take out the cells whose names begin so."""
         self.found = {name: values for name, values in self.found.items() if not name.startswith(prefix)}
@@ -39,3 +55,10 @@ class Cells:
                 f"{json.dumps(key)}: {json.dumps(cell, sort_keys=True)}" for key, cell in sorted(self.found.items())
             )
             temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def alike(measured: dict[str, list[float]] | None, found: dict[str, list[float]]) -> bool:
+    """True for the same scores but for rounding: those of the same models."""
+    return measured is not None and all(
+        abs(one - other) < ROUNDING for key in found for one, other in zip(measured[key], found[key], strict=True)
+    )

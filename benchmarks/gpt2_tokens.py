@@ -24,7 +24,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from cells import Cells
 from gpt2_tokens_page import AT_ONCE, EMBEDDINGS, PAIRS, PRECISION, STEPS, cell_name, ends_name, page, ways_of
-from same_base_page import alike
 from settings import Batch, Setting, batches, quiet
 from torch import nn
 from ways import MEAN, Way, make
@@ -68,9 +67,7 @@ class TokenPair:
             return
         measure = self._setting(self.ends).measure
         found = {"losses": [measure(end) for end in self.ends], "ensemble": [measure(Ensemble(self.ends))]}
-        if not alike(self.cells.found.get(name), found):
-            self.cells.drop(f"{self.seeds[0]}-{self.seeds[1]} ")
-            self.cells.keep(name, found)
+        self.cells.begin(name.removesuffix("ends"), found)
 
     def measure(self, embeddings: str, way: Way) -> None:
         """Measure a cell that is missing.

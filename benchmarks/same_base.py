@@ -28,7 +28,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from cells import Cells
 from same_base_data_page import part
 from same_base_figure import figure
-from same_base_page import alike, cell_name, measured, page
+from same_base_page import cell_name, measured, page
 from same_base_settings import ROOT, SETTINGS, Family, Setting
 from settings import quiet
 from torch import Tensor
@@ -116,9 +116,7 @@ class Measuring:
         models = self.models
         own = [models.score(model, place, self.split) for place, model in enumerate(models.tuned)]
         found = {"own": own, "base": self.scores(models.body(models.base), len(self.setting.names))}
-        if not alike(self.cells.found.get(name), found):
-            self.cells.drop(f"{self.split} {self.seed} ")
-            self.cells.keep(name, found)
+        self.cells.begin(f"{self.split} {self.seed} ", found)
 
     def merge(self, count: int, method: str, given: dict[str, Any]) -> None:
         """The score on each of the first tasks of their merge.

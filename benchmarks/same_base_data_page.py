@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from cells import alike
 from intervals import half_width
-from same_base_page import alike, cell_name, filled, settings_words, shares_of
+from same_base_page import cell_name, filled, settings_words, shares_of
 from same_base_settings import SEARCHED, Setting
 
 LABELLED = "with labels"

@@ -11,8 +11,6 @@ from typing import Any
 from intervals import half_width
 from same_base_settings import Setting
 
-ROUNDING = 1e-6
-
 
 def measured(found: dict[str, Any], methods: Sequence[str], setting: Setting) -> list[str]:
     """The methods of which nothing is missing on the test models.
@@ -72,13 +70,6 @@ def page(found: dict[str, Any], methods: Sequence[str], setting: Setting) -> str
 def filled(text: str) -> str:
     """A paragraph, its lines broken again."""
     return textwrap.fill(" ".join(text.split()), 118, break_on_hyphens=False) + "\n"
-
-
-def alike(measured: dict[str, list[float]] | None, found: dict[str, list[float]]) -> bool:
-    """True for the same scores but for rounding: those of the same models."""
-    return measured is not None and all(
-        abs(one - other) < ROUNDING for key in found for one, other in zip(measured[key], found[key], strict=True)
-    )
 
 
 def _by_task(found: dict[str, Any], methods: Sequence[str], setting: Setting) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.data import DataLoader, SequentialSampler, Subset
 
 from fusionlab.errors import InputError
 from fusionlab.forward import forward
@@ -86,7 +87,7 @@ def remeasure(model: nn.Module, batches: Iterable[Batch]) -> None:
 
     Args:
         model: in eval mode; changed in place.
-        batches: inputs, labels ignored; the first few are used, those of a single example left out.
+        batches: inputs, labels ignored; a few are used (see `measured_on`), those of a single example left out.
 
     Raises:
         InputError: no batch of two examples or more.
@@ -100,7 +101,7 @@ def remeasure(model: nn.Module, batches: Iterable[Batch]) -> None:
             # The plain mean over batches.
             norm.momentum = None
             norm.train()
-        for batch in itertools.islice(batches, MEASURED_BATCHES):
+        for batch in measured_on(batches):
             if len(next(iter(batch.values()))) >= LEAST_EXAMPLES:
                 forward(model, {name: value.to(device) for name, value in batch.items()})
                 seen += 1
@@ -110,6 +111,24 @@ def remeasure(model: nn.Module, batches: Iterable[Batch]) -> None:
             norm.eval()
     if not seen:
         raise InputError("BatchNorm was given no batch of two examples or more; expected at least one")
+
+
+def measured_on(batches: Iterable[Batch]) -> list[Batch]:
+    """The few batches that activations are measured on.
+
+    Args:
+        batches: inputs; a loader that reads a data set in order gives examples that lie evenly in all of it, some in
+            each batch, as data that are stored class by class would else give one class; of anything else the first.
+    """
+    loader: Any = batches
+    if isinstance(batches, DataLoader) and isinstance(batches.sampler, SequentialSampler):
+        size = batches.batch_size
+        if size is not None and (count := len(loader.dataset)) > size * MEASURED_BATCHES:
+            rows = torch.arange(size * MEASURED_BATCHES) * count // (size * MEASURED_BATCHES)
+            # Those of a batch lie a batch count apart.
+            order = rows.reshape(size, MEASURED_BATCHES).T.flatten().tolist()
+            loader = DataLoader(Subset(loader.dataset, order), batch_size=size, collate_fn=loader.collate_fn)
+    return list(itertools.islice(loader, MEASURED_BATCHES))
 
 
 def by_batch(model: Model) -> Model:

@@ -177,7 +177,9 @@ class Inputs:
             raise InputError(f"data holds {sets} of batches for {count} models; expected one for each")
         if any(iter(batches) is batches for batches in own):
             raise InputError("data can be gone through only once; expected lists of batches or DataLoaders")
-        return Inputs(own, list(itertools.chain.from_iterable(own)), described="the given data of each model")
+        # In turn, so that the first few are of all models, whatever their order.
+        turns = itertools.chain.from_iterable(itertools.zip_longest(*own))
+        return Inputs(own, [batch for batch in turns if batch is not None], described="the given data of each model")
 
 
 def synthetic_ones_teach(models: Sequence[nn.Module]) -> bool:

@@ -81,7 +81,7 @@ def refuse_unlike(models: Mapping[str, nn.Module]) -> None:
 
 
 def refuse_misfit(models: Sequence[nn.Module]) -> None:
-    """Refuse models of one class whose parameters have different shapes, or whose labels another order.
+    """Refuse models of one class whose parameters have different shapes or ties, or whose labels another order.
 
     Args:
         models: of one class.
@@ -101,6 +101,24 @@ def refuse_misfit(models: Sequence[nn.Module]) -> None:
                     f"expected shape {misfits.words_of(reference[parameter].shape)} as in model 0"
                     f"{_way_on(parameter, model, first)}"
                 )
+        refuse_other_ties({f"model {index}": model, "model 0": first})
+
+
+def refuse_other_ties(models: Mapping[str, nn.Module]) -> None:
+    """Refuse two models of which one has tied parameters that the other has as two.
+
+    Args:
+        models: by the name to use in errors, of one class.
+
+    Raises:
+        InputError: names the parameter.
+    """
+    own, wanted = (aliases(model.state_dict()) for model in models.values())
+    if tied := sorted(own.keys() ^ wanted.keys()):
+        raise InputError(
+            f"{tied[0]!r} is tied to {(own | wanted)[tied[0]]!r} in one of {' and '.join(models)} alone; expected both "
+            f"tied or both untied (fusionlab.models.untie)"
+        )
 
 
 def untie(model: Model) -> Model:
@@ -176,6 +194,10 @@ def _other(model: nn.Module, first: nn.Module) -> str:
     own, wanted = aliases(model.state_dict()), aliases(first.state_dict())
     if tied := sorted(own.keys() ^ wanted.keys()):
         return f"{tied[0]} is tied to {(own | wanted)[tied[0]]} in one of them alone"
+    parts = dict(model.named_modules())
+    for path, part in first.named_modules():
+        if path in parts and type(parts[path]) is not type(part):
+            return f"{path} is a {type(part).__name__} in one and a {type(parts[path]).__name__} in the other"
     return misfits.of_entries(_configs(model, first))
 
 

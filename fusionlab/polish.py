@@ -111,6 +111,7 @@ class Polishing(Descent[dict[str, Tensor]]):
         known: for each end model which labels it knows, bool of shape ``(classes,)``; all if None.
         label: see `Stage`.
         answering: see `polish`.
+        weights: see `polish`.
 
     Raises:
         InputError: no end model, a number of sources that fits neither, or a merged model without anything to train.
@@ -125,6 +126,7 @@ class Polishing(Descent[dict[str, Tensor]]):
         known: Sequence[Tensor] | None = None,
         label: str = "polishing",
         answering: Answering = whole,
+        weights: Sequence[float] | None = None,
     ) -> None:
         if not end_models:
             raise InputError("polish was given no end model; expected at least one to learn from")
@@ -136,7 +138,7 @@ class Polishing(Descent[dict[str, Tensor]]):
             raise InputError("all parameters of the merged model are frozen; expected some that polish may train")
         self._answers = _Answers(self.student, answering)
         teachers = [borrowed(model).eval() for model in end_models]
-        super().__init__(label, self.student, teachers, batches, options, known)
+        super().__init__(label, self.student, teachers, batches, options, known, weights=weights)
 
     def place(self, run: Run) -> None:
         """Bring the copy to where the descent runs; shared out, each process trains a part of every parameter."""
@@ -154,8 +156,10 @@ class Polishing(Descent[dict[str, Tensor]]):
         return optimizer, schedule
 
     def loss(self, run: Run, batch: Sequence[DistillationBatch]) -> Tensor:
-        """This process's share of the mean loss over the sources."""
-        return torch.stack([share_of_mean(run, source, self._mean_loss) for source in batch]).mean()
+        """This process's share of the mean loss over the sources, by the weights of who teaches there."""
+        shares = [1.0 if source.own is None else self.weights[source.own] for source in batch]
+        taught = [(share, source) for share, source in zip(shares, batch, strict=True) if share]
+        return torch.stack([share * share_of_mean(run, source, self._mean_loss) for share, source in taught]).sum()
 
     def _mean_loss(self, batch: DistillationBatch) -> Mean:
         output: Tensor = self._answers(batch.own, batch.inputs)
@@ -184,10 +188,11 @@ def polished(
     known: Sequence[Tensor] | None = None,
     label: str = "polishing",
     answering: Answering = whole,
+    weights: Sequence[float] | None = None,
 ) -> Stages[Model]:
     """The stages of `polish`; arguments and errors are the same, and see `Stage` for the label."""
     chosen = options or PolishOptions()
-    state = yield from result_of(Polishing(merged, end_models, batches, chosen, known, label, answering))
+    state = yield from result_of(Polishing(merged, end_models, batches, chosen, known, label, answering, weights))
     return with_state(merged, state)
 
 
@@ -199,6 +204,7 @@ def polish(
     trainer: TrainerFactory | None = None,
     known: Sequence[Tensor] | None = None,
     answering: Answering = whole,
+    weights: Sequence[float] | None = None,
 ) -> Model:
     """A merged model after its end models' averaged outputs were distilled into it (Hinton, Vinyals and Dean, 2015).
 
@@ -213,11 +219,12 @@ def polish(
         answering: gives the module that learns from an end model, of the merged one (such as a body under that task's
             head) and the end model's place; of None, which stands for all of them, too. The merged model itself by
             default.
+        weights: how much each end model teaches, scaled to sum to 1; all alike if None.
 
     Returns:
         A new model of the merged model's class, types and device, in eval mode.
 
     Raises:
-        InputError: no inputs, or inputs that do not fit the number of end models.
+        InputError: no inputs, inputs or weights that do not fit the number of end models.
     """
-    return run(polished(merged, end_models, batches, options, known, answering=answering), trainer)
+    return run(polished(merged, end_models, batches, options, known, answering=answering, weights=weights), trainer)

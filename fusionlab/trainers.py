@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -235,4 +236,7 @@ def _refusals() -> Iterator[None]:
     except InputError:
         raise
     except (TypeError, ValueError, OverflowError, MisconfigurationException) as error:
-        raise InputError(first_line(error)) from error
+        text = first_line(error)
+        if re.search("no .* backend found", text, re.IGNORECASE):
+            text = "accelerator names a GPU, and this machine has none; expected --accelerator cpu, or auto"
+        raise InputError(text) from error

@@ -1,14 +1,24 @@
 """Running statistics of BatchNorm: measured again they are those of what the model itself feeds each layer."""
 
 import copy
+import itertools
 from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import DataLoader
 
-from fusionlab.batch_norm import batch_norms, by_batch, remeasure, remeasured, running_statistics
+from fusionlab.batch_norm import (
+    MEASURED_BATCHES,
+    batch_norms,
+    by_batch,
+    measured_on,
+    remeasure,
+    remeasured,
+    running_statistics,
+)
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from tests.commands.small import vit
@@ -56,6 +66,23 @@ def test_remeasured_are_the_means_over_batches(name: str) -> None:
     assert len(measured) == 2 * len(seen)
     assert measured <= changed
     assert {key.rpartition(".")[2] for key in changed - measured} == {"num_batches_tracked"}
+
+
+def test_measured_on_data_that_lie_class_by_class() -> None:
+    """A loader in order gives examples from everywhere in every batch; a shuffling one and a list give their first."""
+    data = [{"x": torch.tensor(place)} for place in range(1000)]
+    found = [batch["x"].tolist() for batch in measured_on(DataLoader(data, batch_size=5))]
+    assert len(found) == MEASURED_BATCHES
+    assert sorted(itertools.chain.from_iterable(found)) == list(range(0, 1000, 25))
+    assert all(batch[0] < 200 and batch[-1] >= 800 and len(batch) == 5 for batch in found)
+    few = DataLoader(data[:33], batch_size=5)
+    assert [batch["x"].tolist() for batch in measured_on(few)] == [batch["x"].tolist() for batch in few]
+    listed = list(DataLoader(data, batch_size=5))
+    assert measured_on(listed) == listed[:MEASURED_BATCHES]
+    mixed = DataLoader(data, batch_size=5, shuffle=True, generator=torch.Generator().manual_seed(0))
+    again = DataLoader(data, batch_size=5, shuffle=True, generator=torch.Generator().manual_seed(0))
+    firsts = [batch["x"].tolist() for batch, _ in zip(again, range(MEASURED_BATCHES), strict=False)]
+    assert [batch["x"].tolist() for batch in measured_on(mixed)] == firsts
 
 
 @pytest.mark.parametrize("name", NETS)

@@ -47,6 +47,14 @@ def test_a_draw_follows_the_seed() -> None:
     assert all(tuple(image.flatten().tolist()) in known for image in pixels(first.shared))
 
 
+def test_batches_of_each_model_are_shared_in_turn() -> None:
+    """The first few of the shared ones are of all models; none is lost where one has more."""
+    own = [[{"x": torch.tensor([10 * model + place])} for place in range(count)] for model, count in enumerate((3, 1))]
+    inputs = Inputs.from_batches(own, 2)
+    assert [int(batch["x"]) for batch in inputs.shared] == [0, 10, 1, 2]
+    assert [[int(batch["x"]) for batch in batches] for batches in inputs.own] == [[0, 1, 2], [10]]
+
+
 def test_one_module_for_each_model() -> None:
     """Each model has its own, and all of them together are shared."""
     modules = [Digits(classes=[0, 1]), Digits(classes=[2])]

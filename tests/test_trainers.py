@@ -86,3 +86,10 @@ def test_strategies_that_spread_a_model_are_refused(strategy: str) -> None:
     module.trainer = trainer
     with pytest.raises(InputError, match=r"^strategy is FSDPStrategy, which spreads the one module"):
         module.setup("fit")
+
+
+def test_a_gpu_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(InputError, match="accelerator names a GPU, and this machine has none; expected --accelerator"):
+        make_trainer({"accelerator": "gpu"}, "")

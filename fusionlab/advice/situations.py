@@ -78,7 +78,8 @@ CASES: dict[CaseName, Case] = {
     "sizes": Case(
         "one architecture in different sizes",
         "The smaller is grown to the larger's size exactly, then matched by learning; fuse does both, where inputs and "
-        "labels are the same.",
+        "labels are the same. Not all sizes can be grown into each other (a norm after the sum wants whole multiples), "
+        "which fuse says before it works.",
         "Their weights cannot be averaged as they are.",
         "learned",
         "weights",
@@ -225,7 +226,7 @@ def _by_weights(pair: Pair, is_matched: bool) -> CaseName:
     if pair.whole.equal == 1 and not pair.shapes and not pair.only:
         return "same"
     matched: CaseName = "one_basis_far_apart" if is_matched else "partly_one_basis"
-    own: CaseName = "one_base" if pair.matrices.cosine >= CLOSE else "one_basis_far_apart"
+    own: CaseName = "one_base" if (pair.matrices.cosine or 0.0) >= CLOSE else "one_basis_far_apart"
     if any(_is_renumbered(kind) for kind in pair.kinds):
         own = "partly_one_basis"
     by_relation: dict[Relation | None, CaseName] = {

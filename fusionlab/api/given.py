@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.merging.registry import find_method
@@ -28,7 +28,7 @@ def module_of(given: Model | Source, what: str) -> Model:
         what: it is, for messages.
 
     Raises:
-        InputError: something else, a checkpoint that cannot be read, or a module with adapters inside.
+        InputError: something else, a checkpoint that cannot be read, or a module with adapters or no tensors inside.
     """
     if isinstance(given, nn.Module):
         model: Model = unwrapped(given)
@@ -36,6 +36,12 @@ def module_of(given: Model | Source, what: str) -> Model:
             raise InputError(
                 f"{what} has adapters of PEFT inside, whose mean is not that of the models; expected the paths of "
                 f"adapters, or modules with theirs merged in (model.merge_and_unload())"
+            )
+        odd = [name for name, value in model.state_dict().items() if not isinstance(value, Tensor)]
+        if odd:
+            raise InputError(
+                f"{what} holds {odd[0]!r}, which is no tensor, as in quantised models; expected one whose weights are "
+                f"floating-point numbers"
             )
         return model
     if isinstance(given, str | PathLike):

@@ -9,12 +9,13 @@ from fusionlab.api.given import Source, module_of, modules_of
 from fusionlab.api.growing import of_one_size
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_alignments
+from fusionlab.finite import refuse_not_finite
 from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import match_activations
 from fusionlab.matching.align import choose_anchor
 from fusionlab.matching.align_models import activations_of, align_models
 from fusionlab.matching.gauge import balance
-from fusionlab.matching.options import BALANCED, GAUGES
+from fusionlab.matching.options import BALANCED, GAUGES, given
 from fusionlab.matching.presets import preset as preset_options
 from fusionlab.matching.recipe import LEARNED, recipe
 from fusionlab.matching.solvers import Rescale
@@ -30,7 +31,7 @@ from fusionlab.types import Model
 Data = Batches | Sequence[Batches] | Inputs | None
 
 
-def canonical(model: Model | Source, gauges: Sequence[str] = ("balanced",)) -> Model:
+def canonical(model: Model | Source, gauges: str | Sequence[str] = ("balanced",)) -> Model:
     """The same function in a canonical gauge.
 
     Args:
@@ -44,6 +45,7 @@ def canonical(model: Model | Source, gauges: Sequence[str] = ("balanced",)) -> M
         SymmetryError: an architecture that is not described.
     """
     module: Model = module_of(model, "model")
+    gauges = given({"gauge": gauges})["gauge"]
     for gauge in gauges:
         if gauge not in GAUGES:
             raise InputError(f"gauge {gauge!r} does not exist; expected some of {', '.join(GAUGES)}")
@@ -71,7 +73,7 @@ def match(
         spaces: roles such as ``attention``, ``attention.vo``, ``ffn``, ``heads``, ``residual``; attention and
             feed-forward if None, as in the paper's Algorithm 1.
         layers: indices, or the text of the ``layers`` option (``first:3``); all if None.
-        rescale: ``off``, ``sequential`` (the default, Eq. 11 and 12 of the paper) or ``joint``.
+        rescale: ``off``, ``sequential`` (the default, Eq. 11 and 12 of the paper) or ``joint``; off with `data`.
         data: batches of inputs; labels are not looked at. Without a preset they bring activations together in place of
             weights; presets that look at inputs draw synthetic ones if None.
         preset: of matching, such as ``weights`` or ``learned`` (docs/matching.md lists them), with everything that it
@@ -94,10 +96,16 @@ def match(
     if options:
         raise InputError(f"match has no option {next(iter(options))!r} without a preset; expected preset too")
     paper = preset_options("paper", spaces=spaces, layers=layers, rescale=rescale)
-    shared = common_blueprint({"source": source, "anchor": anchor})
+    named = {"source": source, "anchor": anchor}
+    shared = common_blueprint(named)
+    _refuse_not_finite(named)
     if data is None:
         found = match_weights(source.state_dict(), anchor.state_dict(), shared, paper)
     else:
+        if rescale not in (None, "off"):
+            raise InputError(
+                f"rescale is {rescale!r}, and activations are matched without; expected no rescale, or off"
+            )
         batches = Inputs.from_batches(data, 2).shared
         moved, goal = (run(activations_of(model, batches)) for model in (source, anchor))
         found = match_activations(moved, goal, shared, paper)
@@ -138,8 +146,8 @@ def alignments(
         InputError: models that do not fit each other, options that do not exist, a precision that rounds models, or a
             twin that would compute something else.
     """
-    given: list[nn.Module] = modules_of(models, "alignments", anchor)
-    return alignments_and_anchor(given, anchor, preset, data, seed, trainer, **options)[0]
+    ends: list[nn.Module] = modules_of(models, "alignments", anchor)
+    return alignments_and_anchor(ends, anchor, preset, data, seed, trainer, **options)[0]
 
 
 def align(
@@ -158,11 +166,11 @@ def align(
     are grown to one first, the largest of all in every dimension (see `grow`), with a warning that says so; `like`, a
     model, the path of one, or a config, names a larger one that all are grown to.
     """
-    given: list[Model] = modules_of(models, "align", anchor)
-    inputs = None if data is None else Inputs.from_batches(data, len(given))
-    given = of_one_size(given, inputs, recipe(preset, **options).matches, like)
-    found, _ = alignments_and_anchor(given, anchor, preset, inputs, seed, trainer, **options)
-    return [alignment.apply(model) for alignment, model in zip(found, given, strict=True)]
+    ends: list[Model] = modules_of(models, "align", anchor)
+    inputs = None if data is None else Inputs.from_batches(data, len(ends))
+    ends = of_one_size(ends, inputs, recipe(preset, **options).matches, like)
+    found, _ = alignments_and_anchor(ends, anchor, preset, inputs, seed, trainer, **options)
+    return [alignment.apply(model) for alignment, model in zip(found, ends, strict=True)]
 
 
 def alignments_and_anchor(
@@ -177,7 +185,10 @@ def alignments_and_anchor(
     """An alignment for each model, and the index of the anchor; arguments and errors are those of `alignments`."""
     chosen = recipe(preset, **options, seed=seed if preset == LEARNED else None)
     factory = None if trainer is None else quiet_factory({"devices": 1, **trainer})
-    shared = common_blueprint({f"model {index}": model for index, model in enumerate(models)})
+    named = {f"model {index}": model for index, model in enumerate(models)}
+    shared = common_blueprint(named)
+    chosen.refuse(shared)
+    _refuse_not_finite(named)
     index = choose_anchor([model.state_dict() for model in models], anchor)
     inputs = None if data is None else Inputs.from_batches(data, len(models))
     if inputs is None and chosen.needs_inputs:
@@ -186,3 +197,9 @@ def alignments_and_anchor(
     found = run(align_models(models, shared, chosen, index, inputs, place=place), factory).alignments
     check_alignments(models, found, seed)
     return found, index
+
+
+def _refuse_not_finite(models: Mapping[str, nn.Module]) -> None:
+    """Refuse models with parameters that are NaN or infinite, by their names."""
+    for name, model in models.items():
+        refuse_not_finite(name, model)

@@ -18,7 +18,7 @@ from fusionlab.fusion.heads.of_base import FittedBase, fitted_base
 from fusionlab.inputs import Inputs
 from fusionlab.merging import check_merge, find_method, merge_states
 from fusionlab.merging.method import KINDS
-from fusionlab.models import refuse_misfit, with_state
+from fusionlab.models import refuse_misfit, refuse_other_ties, with_state
 from fusionlab.stages import run
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.store import StatisticsStore
@@ -71,6 +71,8 @@ def merge(
     if len(stored) > 1:
         refuse_misfit(stored)
     fitted = None if given is None else fitted_base(given, stored[0])
+    if fitted is not None and type(fitted.model) is type(stored[0]):
+        refuse_other_ties({"the base model": fitted.model, "model 0": stored[0]})
     return merged(stored, method, weights, data, fitted, seed, dtype, **hyperparameters)
 
 

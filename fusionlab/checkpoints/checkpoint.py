@@ -20,10 +20,10 @@ from fusionlab.checkpoints.files import (
     read_config,
 )
 from fusionlab.checkpoints.hub import locate
-from fusionlab.checkpoints.parameters import refuse_not_finite
 from fusionlab.checkpoints.side_files import copy_side_files
 from fusionlab.dtypes import Types, find_dtype, in_types, types_of
 from fusionlab.errors import InputError
+from fusionlab.finite import refuse_not_finite
 from fusionlab.paths import expanded
 from fusionlab.symmetry.wrappers import unwrapped
 

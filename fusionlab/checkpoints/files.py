@@ -4,7 +4,6 @@ import json
 import pickle
 import warnings
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -234,7 +233,10 @@ def refuse_damaged_archive(path: Path) -> None:
 
 def damaged(path: Path, error: BaseException) -> InputError:
     """The sentence for a file that cannot be read to its end."""
-    with suppress(OSError), path.open("rb") as opened:
-        if opened.read(len(_POINTER)) == _POINTER:
-            return InputError(f"{path} is a pointer of Git LFS in place of the file; fetch that with git lfs pull")
+    try:
+        with path.open("rb") as opened:
+            if opened.read(len(_POINTER)) == _POINTER:
+                return InputError(f"{path} is a pointer of Git LFS in place of the file; fetch that with git lfs pull")
+    except OSError as refusal:
+        return InputError(f"{path} cannot be read ({refusal.strerror}); expected a file with permission to read it")
     return InputError(f"{path} is truncated or corrupt and cannot be read ({first_line(error)})")

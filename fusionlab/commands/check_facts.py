@@ -13,11 +13,10 @@ from fusionlab.checkpoints import Checkpoint
 from fusionlab.checkpoints.adapters import read_adapter
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.huggingface import is_transformers
-from fusionlab.checkpoints.parameters import not_finite
 from fusionlab.data.tokenizers import has_tokenizer, load_tokenizer
 from fusionlab.dtypes import name_of
 from fusionlab.errors import InputError
-from fusionlab.finite import all_finite
+from fusionlab.finite import all_finite, not_finite
 from fusionlab.models import aliases
 from fusionlab.printing import size_words
 from fusionlab.streaming import StoredModel

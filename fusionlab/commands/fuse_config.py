@@ -28,6 +28,7 @@ from fusionlab.commands.lightning_cli import (
     misfits_told,
     refusals_told,
 )
+from fusionlab.commands.lost_inputs import refuse_lost
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import repeat_config
@@ -164,9 +165,10 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     if data is not None and not isinstance(data, FusionData):
         data = FusionData([data])
     output = expanded(given.output)
+    sources = [one.source for one in found.values()]
+    refuse_lost(output, sources if given.overwrite else [])
     refuse_existing(output, given.overwrite)
     refuse_unpushable(given)
-    sources = [one.source for one in found.values()]
     rank_zero_only(tell_differences)(sources, list(found), shares_heads=module.plan.heads == "merged")
     settings = {name: given.trainer.get(name) for name in ("accelerator", "devices", "precision")}
     plan = Plan(

@@ -117,6 +117,11 @@ def run(argv: Sequence[str]) -> None:
     if like is not None and (folder := folder_of(output, expanded(like))) is not None:
         refuse_existing(folder, arguments.overwrite)
     refuse_unpushable(arguments, like)
+    find_dtype(arguments.dtype)
+    if arguments.max_shard_size is not None:
+        shard_bytes(arguments.max_shard_size)
+    merging_options.refuse_missing(arguments)
+    merging_options.refuse_unused_statistics(arguments)
     tell_differences(arguments.ckpts, arguments.names)
     if _looks_at_files_alone(arguments) and _by_files(arguments, repeat):
         push_output(arguments, output)

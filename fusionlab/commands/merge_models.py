@@ -63,10 +63,11 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
     size = stored_size(next(iter(models.values())), types)
     require_space(output, (1 if folder_of(output, next(iter(found.values())).location) is None else 2) * size + MIB)
     plan = FusionPlan(methods=methods, weights=arguments.weights, seed=arguments.seed, dtype=dtype)
+    inputs = data_options.inputs(arguments, list(models.values()), arguments.ckpts)
     fuser = Fuser(
         models,
         plan,
-        data_options.inputs(arguments, list(models.values()), arguments.ckpts),
+        inputs,
         merging_options.given_statistics(arguments),
         merging_options.base_model(arguments, found, module),
     )
@@ -94,6 +95,7 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
     notes += [averaged_note()] if fuser.averaged else []
     notes += fuser.base.notes if fuser.base is not None and fuser.needs_base else []
     notes += _told(merged)
+    notes += [] if fuser.looks_at_inputs or inputs is None else ["Nothing looked at the inputs that --probes names."]
     most = None if arguments.max_shard_size is None else shard_bytes(arguments.max_shard_size)
     _write(merged, found, fuser.weights, output, arguments.overwrite, types, {**texts, **modules}, most, notes)
 

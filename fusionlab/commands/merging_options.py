@@ -19,6 +19,7 @@ from fusionlab.dtypes import DTYPES
 from fusionlab.errors import InputError
 from fusionlab.merge_weights import merge_weights
 from fusionlab.merging import find_method, methods
+from fusionlab.merging.method import KINDS
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.files import load
 
@@ -84,6 +85,38 @@ def merge_methods(arguments: Namespace) -> dict[str, dict[str, Any]]:
         for name, values in chosen.items():
             find_method(name).check(merge_weights(arguments.weights, count), values)
     return chosen
+
+
+def refuse_missing(arguments: Namespace) -> None:
+    """Refuse before models are read what methods of a merge would miss: inputs or statistics that no option names.
+
+    A base model is another matter, since adapters name theirs.
+
+    Raises:
+        InputError: one of them needs what is not named.
+    """
+    if arguments.get("data") is not None or arguments.get("probes") is not None:
+        return
+    for name, values in merge_methods(arguments).items():
+        method = find_method(name)
+        for need in method.requires(**values):
+            if need in ("score", "inputs") or (need in KINDS and not arguments.statistics):
+                raise InputError(str(method.missing(need)).replace("--data or --probes", "--probes"))
+
+
+def refuse_unused_statistics(arguments: Namespace) -> None:
+    """Refuse statistics that no method looks at.
+
+    Raises:
+        InputError: there are some.
+    """
+    methods = merge_methods(arguments)
+    if arguments.statistics and not any(find_method(name).kinds(**values) for name, values in methods.items()):
+        given = ", ".join(arguments.statistics)
+        raise InputError(
+            f"statistics are given ({given}), and merge method {' and '.join(map(repr, methods))} looks at none; "
+            f"expected no --statistics, or a method that does, such as regmean or fisher"
+        )
 
 
 def described(arguments: Namespace) -> dict[str, str]:

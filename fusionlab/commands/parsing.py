@@ -18,6 +18,7 @@ from fusionlab.checkpoints.hub import locate, use_architecture
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands.console import OneLineParser, input_error, readable, silence, tell
 from fusionlab.commands.examples import COMMON
+from fusionlab.commands.lost_inputs import refuse_lost_inputs
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.errors import InputError
 
@@ -98,6 +99,7 @@ def parse(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
         with readable():
             parsed = parser.parse_args(configs.resolve_arguments(argv)[0])
         _refuse_nulls(parser, parsed)
+        refuse_lost_inputs(parsed)
         use_architecture(parsed.get("architecture"))
         if parsed.get("json"):
             printing.ask_for_json()

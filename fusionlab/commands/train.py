@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jsonargparse import Namespace
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.utilities.model_helpers import is_overridden
@@ -61,6 +62,8 @@ class TrainingCLI(SafeCLI):
         """Run it; a disk that fills under the logs is told of their folder."""
         given = self.config[subcommand].get("ckpt_path")
         options = self.config_init[subcommand]
+        if subcommand != "fit" and not given:
+            self._tell_of_fresh(subcommand)
         is_told = subcommand in ("validate", "test") and options.get("verbose")
         if is_told:
             # Lightning prints where its bars are, which is not where results go.
@@ -72,6 +75,15 @@ class TrainingCLI(SafeCLI):
             super()._run_subcommand(subcommand)
         if is_told and self.trainer.is_global_zero:
             printing.results().print(_results(f"fusionlab {subcommand}", _metrics(self.trainer)))
+
+    def _tell_of_fresh(self, subcommand: str) -> None:
+        """Say that nothing trained was named, where the model is made from a config."""
+        named = self._get(self.config, "model.init_args.model")
+        if isinstance(named, Mapping | Namespace) and self.trainer.is_global_zero:
+            tell(
+                f"fusionlab {subcommand}: the model is a new one with random weights, as no trained ones are named; "
+                f"--ckpt_path FILE.ckpt or --model.model FOLDER names some"
+            )
 
     def before_fit(self) -> None:
         """Refuse a disk that has no space for one of Lightning's checkpoints: weights, and Adam's two averages of each.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from fusionlab.batch_norm import MEASURED_BATCHES, remeasured
+from fusionlab.batch_norm import measured_on, remeasured
 from fusionlab.dtypes import rounded
 from fusionlab.evaluation.rows import UNMATCHED
 from fusionlab.fusion.heads import TaskModels
@@ -20,6 +19,7 @@ from fusionlab.inputs import Inputs
 from fusionlab.merging.correction import correct
 from fusionlab.models import with_state
 from fusionlab.polish import PolishOptions, polished
+from fusionlab.search import Settings, Space
 from fusionlab.stages import Stages
 
 
@@ -40,24 +40,42 @@ def finished(
         models: gives the models that a matching's merges were made of: end models, or their twins.
         end_models: what polish learns from.
         inputs: to measure and learn on.
-        weights: of the models.
+        weights: of the models, by which they teach in a polish.
         known: for each end model which labels it knows; all if None.
     """
     made: list[Candidate] = []
     if plan.correct:
-        merges = [corrected(one, models(one.matching), inputs, weights, plan.dtype) for one in merges]
+        merges = [corrected(one, models(one.matching), inputs, plan.dtype) for one in merges]
         made += merges
     if plan.polish is not None:
         for one in merges:
-            made += [(yield from polishing(one, end_models, inputs, plan.polish, known, plan.dtype))]
+            made += [(yield from polishing(one, end_models, inputs, plan.polish, weights, known, plan.dtype))]
     return made
+
+
+def refuse_correction(plan: FusionPlan, weights: Sequence[float], space: Space | None) -> None:
+    """Refuse to correct a merge by one weight for each model where its parameters have several.
+
+    Args:
+        plan: of the fusion.
+        weights: of the models.
+        space: of settings that are searched; None for none.
+
+    Raises:
+        InputError: such a merge is the one that is kept.
+    """
+    if not plan.correct:
+        return
+    values = dict(next(iter(plan.methods.values())))
+    if space is not None and space.has_start:
+        values = space.settings(space.start()).hyperparameters
+    Settings(values, list(weights)).shares()
 
 
 def corrected(
     merge: Candidate,
     models: Sequence[nn.Module],
     inputs: Inputs | None,
-    weights: Sequence[float],
     dtype: torch.dtype | None,
 ) -> Candidate:
     """A merge whose activations have the mean and spread again that they have in the models it was made of.
@@ -66,13 +84,12 @@ def corrected(
         merge: of `models`.
         models: end models, or their twins.
         inputs: to measure on.
-        weights: of the models.
         dtype: to round to; none if None.
     """
     assert inputs is not None
-    start = time.perf_counter()
-    batches = list(itertools.islice(inputs.shared, MEASURED_BATCHES))
-    model = rounded(correct(merge.model, list(models), batches, weights), dtype)
+    assert merge.settings is not None
+    start, shares = time.perf_counter(), merge.settings.shares()
+    model = rounded(correct(merge.model, list(models), measured_on(inputs.shared), shares), dtype)
     return _after(merge, "corrected", model, start)
 
 
@@ -93,6 +110,7 @@ def polishing(
     end_models: Sequence[nn.Module],
     inputs: Inputs | None,
     options: PolishOptions,
+    weights: Sequence[float],
     known: Sequence[Tensor] | None,
     dtype: torch.dtype | None,
 ) -> Stages[Candidate]:
@@ -103,6 +121,7 @@ def polishing(
         end_models: the teachers.
         inputs: to learn on.
         options: how.
+        weights: how much each end model teaches, summing to 1.
         known: for each end model which labels it knows; all if None.
         dtype: to round to; none if None.
     """
@@ -114,10 +133,11 @@ def polishing(
     if isinstance(merge.model, TaskModels):
         # Tasks have no outputs in common, so each learns from its own end model, and all of them move one body.
         student, own = merge.model.sharing(), list(inputs.own)
-        found = yield from polished(student, end_models, own, options, known, label, TaskModels.answering)
+        answering = TaskModels.answering
+        found = yield from polished(student, end_models, own, options, known, label, answering, weights)
         model: nn.Module = with_state(merge.model, found.state_dict())
     else:
-        model = yield from polished(merge.model, end_models, batches, options, known, label)
+        model = yield from polished(merge.model, end_models, batches, options, known, label, weights=weights)
     return _after(merge, "polished", rounded(model, dtype), start)
 
 

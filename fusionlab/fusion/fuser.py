@@ -15,7 +15,7 @@ from fusionlab.dtypes import rounded, widened
 from fusionlab.evaluation.ensemble import Ensemble
 from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, NO_MATCHING, UNMATCHED
 from fusionlab.fusion.base_model import BaseModel
-from fusionlab.fusion.finishing import finished, normalised
+from fusionlab.fusion.finishing import finished, normalised, refuse_correction
 from fusionlab.fusion.heads import STRATEGIES
 from fusionlab.fusion.matchings import Matchings
 from fusionlab.fusion.methods import Merging, refuse_methods
@@ -78,7 +78,7 @@ class Fuser:
         self.end_models = [model.eval() for model in self.heads.models.values()]
         self.anchor = choose_anchor(self.heads.states(self.end_models), plan.anchor)
         for recipe in plan.matchings.values():
-            recipe.options.select(self.blueprint)
+            recipe.refuse(self.blueprint)
         self.weights = merge_weights(plan.weights, len(models))
         self.heads.refuse(plan, self.needs)
         self.fused = Fused(self.anchor)
@@ -86,6 +86,7 @@ class Fuser:
         before = None if self.base is None else self.base.state(UNMATCHED)
         refuse_methods(plan.methods, self.heads.states(self.end_models), self.weights, before)
         self._space = space_of(plan, self.heads.states(self.end_models))
+        refuse_correction(plan, self.weights, self._space)
         if inputs is not None:  # else they may come yet
             refuse_search(plan.search, inputs, self.end_models)
         settings = {"seed": plan.seed, "labels": plan.methods.get("fisher", {}).get("labels")}
@@ -117,8 +118,8 @@ class Fuser:
     @property
     def looks_at_inputs(self) -> bool:
         """True if inputs were given and something looks at them: a stage, a correction, BatchNorm, a choice."""
-        chooses = any("score" in needs for needs in self.needs.values())
-        return self._given is not None and (self.looks_at_data or self.plan.correct or chooses or self._has_statistics)
+        runs = any({"score", "inputs"} & set(needs) for needs in self.needs.values())
+        return self._given is not None and (self.looks_at_data or self.plan.correct or runs or self._has_statistics)
 
     def prepare(self) -> Stages[None]:
         """Do all that looks at data, and of the rest only what that needs; `fuse` then has no stages.
@@ -191,7 +192,8 @@ class Fuser:
         if self._given is not None:
             merged = normalised(merged, self._given)
         merged = rounded(merged, self.plan.dtype)
-        return Candidate(self.names, method, matching, merged, seconds + time.perf_counter() - start, merging.told)
+        seconds += time.perf_counter() - start
+        return Candidate(self.names, method, matching, merged, seconds, merging.told, settings)
 
     def settle(self, matching: str, index: int) -> Callable[[nn.Module, float], None] | None:
         """The function that brings a point between the anchor and a model, as the plan says, to activations of its own.

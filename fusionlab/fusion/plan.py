@@ -33,7 +33,7 @@ class FusionPlan:
         correct: whether the activations of the merge that is kept, and of the unmatched one beside it, get the end
             models' mean and spread again.
         polish: a short distillation of the merge that is kept, and of the unmatched one beside it, towards the end
-            models' outputs, after a correction; None for none.
+            models' outputs, each by its weight, after a correction; None for none.
         heads: of models whose tasks differ: ``merged`` like everything else; ``union`` (classifiers, joined by label
             name); or ``own`` (each task keeps its own on the merged body; as many data modules as models).
         seed: of anything random.

@@ -15,7 +15,7 @@ from fusionlab.evaluation.scores import Scores, Task
 from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.evaluation.wording import listing, merge_name
 from fusionlab.matching.recipe import Recipe
-from fusionlab.search import Found
+from fusionlab.search import Found, Settings
 from fusionlab.symmetry import Alignment
 
 if TYPE_CHECKING:  # the data modules' library takes most of a second
@@ -82,6 +82,7 @@ class Candidate:
         model: the model.
         seconds: time to match and merge.
         notes: what the merge method told, a sentence each, such as which models ``soup`` kept.
+        settings: of the merge; None for an end model and the ensemble.
     """
 
     models: tuple[str, ...]
@@ -90,6 +91,7 @@ class Candidate:
     model: nn.Module
     seconds: float | None = None
     notes: Sequence[str] = ()
+    settings: Settings | None = None
 
 
 @dataclass(frozen=True)

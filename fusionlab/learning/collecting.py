@@ -30,6 +30,7 @@ def collect(
     known: Sequence[Tensor] | None = None,
     supplement: Supplement | None = None,
     answers: int | None = None,
+    weights: Sequence[float] | None = None,
 ) -> ExamplePool:
     """One source's inputs, read once, with what the end models return for them.
 
@@ -45,11 +46,12 @@ def collect(
         supplement: what is added to few inputs that targets are wanted for, as far as it is of use and fits into
             memory; synthetic inputs only where all models teach. None for nothing.
         answers: the most that are of use, where an example has several; any number if None.
+        weights: how much each model teaches, summing to 1; all alike if None.
 
     Raises:
         InputError: no batch, or one that is no mapping of tensors.
     """
-    teaching = _Teaching(models, own, known)
+    teaching = _Teaching(models, own, known, weights)
     kept: list[DistillationBatch] = []
     seen, used, keep, is_divisible, own_answers = 0, 0, with_targets, True, 1
     for given in batches:
@@ -86,11 +88,12 @@ def collect(
 
 @dataclass(frozen=True)
 class _Teaching:
-    """The end models, the index of the one that teaches (all if None), and for each which labels it knows."""
+    """The end models, the index of the one that teaches (all if None), and for each what it knows and its weight."""
 
     models: Sequence[nn.Module]
     own: int | None
     known: Sequence[Tensor] | None
+    weights: Sequence[float] | None
 
     @property
     def device(self) -> torch.device:
@@ -98,7 +101,7 @@ class _Teaching:
 
     def targets(self, batch: DistillationBatch) -> Targets:
         inputs = batch.to(self.device).inputs
-        return teacher_targets(self.models, inputs, self.own, known=self.known).to("cpu")
+        return teacher_targets(self.models, inputs, self.own, self.known, self.weights).to("cpu")
 
 
 def _supplemented(

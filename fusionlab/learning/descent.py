@@ -16,6 +16,7 @@ from fusionlab.learning.batches import ANSWERS, BATCH, DistillationBatch, draws,
 from fusionlab.learning.collecting import collect
 from fusionlab.learning.distillation import Targets, teacher_targets
 from fusionlab.learning.supplement import Supplement, like_given
+from fusionlab.merge_weights import merge_weights
 from fusionlab.sharding import kept_whole, let_go, load_module, load_optimizer
 from fusionlab.stages import Run, Stage, placed
 
@@ -57,9 +58,10 @@ class Descent(Stage[Result]):
         options: how many steps, on how many examples each.
         known: for each end model which labels it knows, bool of shape ``(classes,)``; all if None.
         with_targets: whether what the end models return is the target; labels are kept where it is not.
+        weights: how much each end model teaches, scaled to sum to 1; all alike if None.
 
     Raises:
-        InputError: no batch, or another number of sources than of end models.
+        InputError: no batch, another number of sources than of end models, or weights that do not fit.
     """
 
     def __init__(
@@ -71,9 +73,11 @@ class Descent(Stage[Result]):
         options: DescentOptions,
         known: Sequence[Tensor] | None = None,
         with_targets: bool = True,
+        weights: Sequence[float] | None = None,
     ) -> None:
         self.label, self.steps = label, options.steps
         self.learned, self.teachers, self.known = learned, list(teachers), known
+        self.weights = merge_weights(weights, len(self.teachers)) if self.teachers else []
         self.done = 0
         self._is_over = False
         self._how, self._with_targets = options, with_targets
@@ -100,7 +104,7 @@ class Descent(Stage[Result]):
         # Models that several processes share the parts of are whole before they are placed.
         like = like_given(models, options.seed)
         more = Supplement(options.mixtures, options.synthetic, like, options.seed)
-        how: Any = {"known": self.known, "supplement": more, "answers": answers}
+        how: Any = {"known": self.known, "weights": self.weights, "supplement": more, "answers": answers}
         pools = [
             collect(self.teachers, source, own, wanted, self._with_targets, **how) for own, source in self._sources
         ]
@@ -148,7 +152,7 @@ class Descent(Stage[Result]):
 
     def targets(self, batch: DistillationBatch) -> Targets:
         """The targets of a batch, computed where they were too large to keep."""
-        return batch.targets or teacher_targets(self.teachers, batch.inputs, batch.own, known=self.known)
+        return batch.targets or teacher_targets(self.teachers, batch.inputs, batch.own, self.known, self.weights)
 
     def state(self) -> dict[str, Any]:
         """The learned parameters, their moments and rates, and the number of steps taken."""

@@ -85,6 +85,7 @@ def teacher_targets(
     batch: Batch,
     own: int | None = None,
     known: Sequence[Tensor] | None = None,
+    weights: Sequence[float] | None = None,
 ) -> Targets:
     """The teachers' mean output on one batch.
 
@@ -96,6 +97,7 @@ def teacher_targets(
         known: for each model which labels it knows, bool of shape ``(classes,)``; all if None. A class that a teacher
             does not know is taken to be absent from the inputs that it teaches alone; a label (of several) that it does
             not know is left open, and so is nobody's target.
+        weights: how much each model counts where all teach, summing to 1; all alike if None.
 
     Returns:
         Probabilities by softmax or sigmoid, or the mean of the outputs where they are plain numbers.
@@ -105,12 +107,14 @@ def teacher_targets(
     """
     if not models:
         raise ValueError("no teacher was given")
-    chosen = list(range(len(models))) if own is None else [own]
-    share = 1 / len(chosen)
+    equal = [1 / len(models)] * len(models)
+    shares = (weights or equal) if own is None else [float(place == own) for place in range(len(models))]
     total: Tensor | None = None
     mass: Tensor | None = None
     kind: Kind = "values"
-    for index in chosen:
+    for index, share in enumerate(shares):
+        if not share:
+            continue
         output = forward(models[index], batch)
         values = logits_in(output, batch)
         values = values.to(torch.promote_types(values.dtype, torch.float32))

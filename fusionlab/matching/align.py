@@ -46,7 +46,7 @@ def refuse_anchor(anchor: int | str | None, count: int) -> None:
         InputError: not an index of a model.
     """
     text = str(anchor)
-    if anchor not in (None, NEAREST) and (not text.isdigit() or int(text) >= count):
+    if anchor not in (None, NEAREST) and (not text.isdecimal() or int(text) >= count):
         raise InputError(f"anchor is {anchor!r}; expected {NEAREST!r} or an index from 0 to {count - 1}")
 
 

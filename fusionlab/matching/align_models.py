@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.forward import LABELS
 from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.align import gauged, in_one_basis
 from fusionlab.matching.learned import refined
@@ -63,7 +64,8 @@ def align_models(
         place: where all but the passes over inputs is computed.
 
     Raises:
-        InputError: inputs are needed and there are none, or several draws of them are tried and no start looks at any.
+        InputError: inputs are needed and there are none, or labels of them, or several draws of them are tried and no
+            start looks at any.
     """
     options = chosen.options
     if not options.spaces:
@@ -73,6 +75,8 @@ def align_models(
     brought = [place.brought(model.state_dict()) for model in models]
     described, gauges = gauged(brought, blueprint, options, place.team)
     options.select(described)
+    if chosen.refine is not None and chosen.refine.target == "labels":
+        _refuse_without_labels(inputs)
     asked, chosen = chosen, chosen.suited_to(described, models, inputs)
     is_run = ACTIVATIONS in chosen.needs
     twins = [place.found(gauge).apply(model) for gauge, model in zip(gauges, models, strict=True)] if is_run else []
@@ -102,6 +106,14 @@ def align_models(
         chosen = replace(chosen, options=named[best])
     refining = refined(models, described, alignments, batches, learning, anchor, spaces, known, label)
     return Aligned((yield from refining), chosen)
+
+
+def _refuse_without_labels(inputs: Inputs | None) -> None:
+    """Refuse inputs whose first batch has no labels, where labels are what is learned."""
+    assert inputs is not None
+    own = inputs.own[:1] if inputs.is_shared else inputs.own
+    if any(LABELS not in next(iter(batches), {}) for batches in own):
+        raise InputError("target is 'labels', but the data holds none; expected batches with labels")
 
 
 def _looked_at(

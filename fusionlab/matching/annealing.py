@@ -98,10 +98,11 @@ def _prior(space: Space, block: Block) -> Tensor:
 
 
 def _unit(problem: Problem) -> float:
-    """The mean product of two parameters, one of each model, if they agreed."""
+    """The mean product of two parameters, one of each model, if they agreed; 1 where there is nothing to agree on."""
     lengths = [float(problem.source[n].double().norm() * problem.anchor[n].double().norm()) for n in problem.source]
     count = problem.sum_of(sum(x.numel() for x in problem.source.values()))
-    return max(problem.sum_of(sum(lengths)), torch.finfo(torch.float64).tiny) / count
+    unit = problem.sum_of(sum(lengths)) / count
+    return unit if unit > torch.finfo(torch.float64).tiny ** 0.5 else 1.0
 
 
 def _seen_by(block: Block, problem: Problem, means: Means) -> Problem:

@@ -11,9 +11,27 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from fusionlab.errors import InputError
 from fusionlab.matching.groups import geometry
 from fusionlab.symmetry import Alignment, Blueprint, Space
 from fusionlab.symmetry.groups import Group
+
+
+def refuse_unmoved(spaces: Sequence[Space], general: bool) -> None:
+    """Refuse spaces of which none has coordinates.
+
+    Args:
+        spaces: that are to be learned.
+        general: see `Charts`.
+
+    Raises:
+        InputError: permutations at most are among them.
+    """
+    if not any(geometry(space.group).coordinates(general) > 0 for space in spaces):
+        raise InputError(
+            "spaces holds nothing that gradients can move, permutations at most; expected a continuous space among "
+            "them (channels of convolutions are matched by weights, activations or correlation)"
+        )
 
 
 class Charts(nn.Module):

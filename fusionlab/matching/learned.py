@@ -9,7 +9,7 @@ an alignment like any other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -36,6 +36,8 @@ from fusionlab.stages import Run, Stages, result_of
 from fusionlab.symmetry import Alignment, Blueprint, Space
 from fusionlab.symmetry.stacks import apart
 
+# The weighted sums of the models' parameters, for each of some points.
+Mixtures = Callable[[Sequence[Sequence[float]]], Iterable[dict[str, Tensor]]]
 # Learning rates of two models and of more, where none is given.
 RATES = {"muon": (0.01, 0.005), "adamw": (0.04, 0.02)}
 
@@ -86,6 +88,7 @@ class Refinement(Descent[Refined]):
         # What is half way has no running statistics; those of an end model are not even in its twin's basis.
         self.student = by_batch(teachers[0])
         self._losses: list[Tensor] = []
+        self._last: Sequence[DistillationBatch] | None = None
         super().__init__(label, self.twins, teachers, batches, options, known, options.target == "outputs")
 
     def make_optimizer(self) -> tuple[Optimizer, CosineAnnealingLR]:
@@ -133,6 +136,7 @@ class Refinement(Descent[Refined]):
     def step(self, run: Run, batch: list[DistillationBatch]) -> Tensor:
         """The loss on one batch of every source."""
         loss = super().step(run, batch)
+        self._last = batch if self.done == self.options.steps else None
         self._losses.append(run.total(loss.detach()))
         return loss
 
@@ -141,6 +145,10 @@ class Refinement(Descent[Refined]):
 
         The points are those of the present step, however often they are asked for.
         """
+        return self._loss_of(run, batch, self.twins.mixtures)
+
+    def _loss_of(self, run: Run, batch: Sequence[DistillationBatch], mixtures: Mixtures) -> Tensor:
+        """The loss of the present step, of mixtures of the models as they are now or as they were at the start."""
         options = self.options
         # The zero stands where processes once had draws of their own.
         draw = numpy.random.default_rng((options.seed, 0, self.done))
@@ -150,7 +158,7 @@ class Refinement(Descent[Refined]):
         stacks = self.twins.blueprint.stacks
         losses = [
             self.loss_at(run, apart(point, stacks), share)
-            for point, share in zip(self.twins.mixtures(points), shares, strict=False)
+            for point, share in zip(mixtures(points), shares, strict=False)
         ]
         return torch.stack(losses).mean()
 
@@ -203,12 +211,21 @@ class Refinement(Descent[Refined]):
         """The loss of the present step, all processes together."""
         return float(run.total(self.loss(run, batch)))
 
+    @torch.no_grad()
+    def _has_gained(self, run: Run) -> bool:
+        """False if the start has no higher loss on the last batch: models that agree already stay as they are."""
+        last, self._last = self._last, None
+        start = inf if last is None else float(run.total(self._loss_of(run, last, self.twins.mixtures_at_start)))
+        return last is None or self._judged(run, last) < start
+
     def finish(self, run: Run) -> Refined:
-        """The refined alignment of every model, and the loss that was come to."""
+        """The refined alignment of every model, or where to start if that is no worse; and the loss come to."""
+        has_gained = self._has_gained(run)
         self.forget()
         # Those from before a checkpoint may lie elsewhere.
         late = [float(loss) for loss in self._losses[2 * len(self._losses) // 3 :]]
-        return Refined(self.twins.alignments(), fmean(late) if late else inf)
+        found = self.twins.alignments() if has_gained else list(self.twins.start)
+        return Refined(found, fmean(late) if late else inf)
 
     def pack(self, result: Refined) -> Any:
         """The elements of every alignment with what it fills, and the loss."""

@@ -1,7 +1,8 @@
 """The options that every matching has, which say what to match, checked where they are written."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import Any, get_args
 
 from fusionlab.errors import InputError
@@ -111,6 +112,7 @@ class MatchOptions(Selection):
         super().__post_init__()
         if self.rescale not in get_args(Rescale):
             raise InputError(f"rescale is {self.rescale!r}; expected one of {', '.join(get_args(Rescale))}")
+        refuse_numbers(self, ("relative",), ("sweeps", "temperatures"))
         if not 0 <= self.relative <= 1:
             raise InputError(f"relative is {self.relative}; expected a number from 0 to 1")
         find_start(self.start)
@@ -123,6 +125,24 @@ class MatchOptions(Selection):
             raise InputError(
                 f"start {self.start!r} does not work towards the mean; expected another start, or an anchor"
             )
+
+
+def refuse_numbers(options: Any, numbers: Sequence[str], counts: Sequence[str]) -> None:
+    """Refuse options of another type than numbers; None is left to the options.
+
+    Args:
+        options: a dataclass.
+        numbers: names of those that are any number.
+        counts: names of those that are whole ones.
+
+    Raises:
+        InputError: names the first.
+    """
+    for names, kind, words in ((numbers, Real, "a number"), (counts, Integral, "a whole number")):
+        for name in names:
+            value = getattr(options, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+                raise InputError(f"{name} is {value!r}; expected {words}")
 
 
 def describe(options: Any) -> str:

@@ -10,6 +10,7 @@ from torch import nn
 
 from fusionlab.errors import InputError
 from fusionlab.inputs import Inputs
+from fusionlab.matching.charts import refuse_unmoved
 from fusionlab.matching.matchers.registry import matcher_of, matchers
 from fusionlab.matching.options import (
     ACTIVATIONS,
@@ -101,6 +102,19 @@ class Recipe:
                 f"{GRADIENTS!r}"
             )
         return draws
+
+    def refuse(self, blueprint: Blueprint) -> None:
+        """Refuse before any work what these models leave nothing of.
+
+        Args:
+            blueprint: of the models, in the gauge they come in.
+
+        Raises:
+            InputError: spaces or layers that they lack, or nothing that learning could move.
+        """
+        spaces = self.options.select(blueprint.in_gauge(self.gauge))
+        if self.refine is not None and self.matches:
+            refuse_unmoved(spaces, self.refine.general)
 
     def suited_to(self, blueprint: Blueprint, models: Sequence[nn.Module], inputs: Inputs | None = None) -> Recipe:
         """The recipe with one of the other starts in place of `AUTO`.

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from fusionlab.errors import InputError
 from fusionlab.learning.mixtures import ENOUGH
 from fusionlab.learning.supplement import SYNTHETIC
+from fusionlab.matching.options import refuse_numbers
 from fusionlab.matching.starts.registry import find_start
 
 Target = Literal["outputs", "labels"]
@@ -66,6 +67,7 @@ class RefineOptions:
 
     def __post_init__(self) -> None:
         counts = {"steps": 1, "batch_size": 1, "every": 0, "draws": 1, "mixtures": 0, "synthetic": 0, "seed": 0}
+        refuse_numbers(self, ("learning_rate", "concentration", "edges"), tuple(counts))
         for name, least in counts.items():
             value = getattr(self, name)
             if value is not None and value < least:

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from fusionlab.batch_norm import running_statistics
 from fusionlab.errors import InputError
 from fusionlab.learning.points import BufferDict, aliases, mixed
-from fusionlab.matching.charts import Charts
+from fusionlab.matching.charts import Charts, refuse_unmoved
 from fusionlab.matching.filling import Filling
 from fusionlab.matching.groups import geometry
 from fusionlab.matching.options import ALL, AS_IS, MatchOptions
@@ -66,12 +66,8 @@ class Twins(nn.Module):
         self.blueprint = blueprint
         self.moving = tuple(index for index in range(len(models)) if index != anchor)
         chosen = tuple(blueprint.spaces.values()) if spaces is None else tuple(spaces)
+        refuse_unmoved(chosen, general)
         self.charts = Charts(blueprint, chosen, len(self.moving), general)
-        if not len(self.charts.coordinates):
-            raise InputError(
-                "spaces holds nothing that gradients can move, permutations at most; expected a continuous space among "
-                "them (channels of convolutions are matched by weights, activations or correlation)"
-            )
         self.discrete = tuple(space for space in chosen if geometry(space.group).is_assigned)
         # What is interpolated, in the basis where the descent starts; a tied parameter goes by its first name.
         every = [blueprint.stacked(_workable(model)) for model in models]
@@ -163,6 +159,15 @@ class Twins(nn.Module):
                     for name, make in made.items()
                 }
 
+    def mixtures_at_start(self, points: Sequence[Sequence[float]]) -> Iterator[dict[str, Tensor]]:
+        """The weighted sums of the models' parameters where the descent starts; see `mixtures`."""
+        self._start_once()
+        for point in points:
+            yield {name: _weighted(partial(self._at_start, name), point) for name in self.starts[0].names}
+
+    def _at_start(self, name: str, index: int) -> Tensor:
+        return whole(self.starts[index].tensors()[name])
+
     def _by_name(self) -> dict[str, Callable[[int], Tensor]]:
         """For every parameter a function that makes it, of the model in a place, from what all processes hold of it."""
         self._start_once()
@@ -181,7 +186,7 @@ class Twins(nn.Module):
             if name in filled[index]:
                 tensor = filled[index][name]
             else:
-                tensor = whole(self.starts[index].tensors()[name])
+                tensor = self._at_start(name, index)
                 if index in orders and name in self._ordered:
                     tensor = orders[index].apply_to(name, tensor)
             return steps[index].apply_to(name, tensor) if index in steps and name in self._learned else tensor

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
 
-from fusionlab.batch_norm import MEASURED_BATCHES, batch_norms, remeasure
+from fusionlab.batch_norm import batch_norms, measured_on, remeasure
 from fusionlab.merging.correction import correct
 from fusionlab.types import Batch
 
@@ -21,7 +20,7 @@ def settling(start: nn.Module, end: nn.Module, batches: Iterable[Batch], correct
     Args:
         start: the model at position 0; not modified.
         end: the model at position 1, in the same basis.
-        batches: inputs, labels ignored; gone through more than once, and only the first few.
+        batches: inputs, labels ignored; gone through more than once, and only a few.
         corrected: whether every unit gets the mean and spread that it has between the two models (`correct`); if not,
             BatchNorm layers get the running statistics of the point (`remeasure`).
 
@@ -38,7 +37,7 @@ def settling(start: nn.Module, end: nn.Module, batches: Iterable[Batch], correct
         if not corrected:
             remeasure(model, batches)
             return
-        seen = list(itertools.islice(batches, MEASURED_BATCHES))
-        model.load_state_dict(correct(model, [start, end], seen, [1 - position, position]).state_dict())
+        shares = [1 - position, position]
+        model.load_state_dict(correct(model, [start, end], measured_on(batches), shares).state_dict())
 
     return settle

@@ -19,8 +19,15 @@ PARALLEL = 0.9995
 def _refuse(weights: Sequence[float], t: float | None) -> None:
     if len(weights) != 2:
         raise InputError(f"slerp was given {len(weights)} models; expected exactly two")
-    if t is not None and not 0 <= t <= 1:
+    if t is None:
+        return
+    if not 0 <= t <= 1:
         raise InputError(f"t is {t}; expected a number from 0 to 1")
+    if weights[0] != weights[1]:
+        raise InputError(
+            f"slerp has t {t} and weights {weights[0]:g} and {weights[1]:g}; expected one of them, as t is the second "
+            f"model's weight"
+        )
 
 
 @merge_method("slerp", unit="parameter", refuse=_refuse, holds=(0, 6))

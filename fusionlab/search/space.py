@@ -74,6 +74,21 @@ class Settings:
     hyperparameters: dict[str, Any]
     weights: list[float]
 
+    def shares(self) -> list[float]:
+        """The share of each model in the merge: its weight, or what a position between two models leaves of it.
+
+        Raises:
+            InputError: they differ from parameter to parameter.
+        """
+        for name in (BY_LAYER, POSITION):
+            if isinstance(self.hyperparameters.get(name), Mapping):
+                raise InputError(
+                    f"{name} differs from parameter to parameter, and a correction of activations takes one weight "
+                    f"for each model; expected one of them alone"
+                )
+        position = self.hyperparameters.get(POSITION)
+        return self.weights if position is None else [1 - position, position]
+
 
 @dataclass(frozen=True)
 class Space:
@@ -140,6 +155,7 @@ class Space:
         groups = _groups(options, method, names)
         if POSITION in over and start[POSITION] is None and BY_LAYER not in kept and count == 2:
             start[POSITION] = merge_weights(weights, count)[1]
+            weights = None
         shares = [share * count for share in merge_weights(weights, count)]
         kinds = {**get_type_hints(chosen.function), WEIGHTS: float}
         axes: list[Axis] = []
@@ -251,6 +267,8 @@ def _axis(label: str, name: str, given: Any, wanted: Any, kind: Any, model: int 
     if len(values) != 2 or not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
         raise InputError(f"search over {name} is {wanted!r}; expected [lowest, highest], or a list of words")
     low, high = values
+    if kind is int and not all(float(value).is_integer() for value in values):
+        raise InputError(f"search over {name} is {wanted!r}, and {name} is a whole number; expected whole ones")
     if low >= high or (name == WEIGHTS and low <= 0):
         least = "numbers above 0, the lower first" if name == WEIGHTS else "the lower number first"
         raise InputError(f"search over {name} is {wanted!r}; expected {least}")

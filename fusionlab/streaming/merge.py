@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from fusionlab.batch_norm import running_statistics
-from fusionlab.checkpoints.parameters import not_finite
 from fusionlab.dtypes import in_type, widest
-from fusionlab.finite import all_finite
+from fusionlab.finite import all_finite, not_finite
 from fusionlab.merging.by_parameter import weights_alone
 from fusionlab.merging.ingredients import PIECE, Ingredients, working_type
 from fusionlab.merging.registry import find_method

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from fusionlab.checkpoints.conversions import Group
-from fusionlab.checkpoints.parameters import not_finite
 from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.dtypes import in_type, widest
-from fusionlab.finite import all_finite
+from fusionlab.finite import all_finite, not_finite
 from fusionlab.matching.parts import Part
 from fusionlab.matching.weights import squared_distance
 from fusionlab.matching.workplace import HERE, Workplace

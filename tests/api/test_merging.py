@@ -6,9 +6,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import GPT2Config, GPT2LMHeadModel
 
 import fusionlab
 from fusionlab.errors import InputError
+from fusionlab.models import untie
 from fusionlab.symmetry import SymmetryError
 from tests.api.models import batches
 from tests.commands.small import vit
@@ -20,6 +22,16 @@ def test_merge_is_the_weighted_mean() -> None:
     merged = fusionlab.merge([a, b], weights=[1, 3])
     for mean, left, right in zip(merged.parameters(), a.parameters(), b.parameters(), strict=True):
         assert mean.double().allclose(0.25 * left.double() + 0.75 * right.double(), atol=1e-6)
+
+
+def test_tied_and_untied_models_are_refused() -> None:
+    """Of two tensors in one place one would be lost, and of the models, or of the base, nobody would know which."""
+    tied = [GPT2LMHeadModel(GPT2Config(vocab_size=11, n_positions=8, n_embd=8, n_layer=1, n_head=2)) for _ in range(2)]
+    for models in ([tied[0], untie(tied[1])], [untie(tied[0]), tied[1]]):
+        with pytest.raises(InputError, match=r"'lm_head.weight' is tied to 'transformer.wte.weight' in one of model 1"):
+            fusionlab.merge(models)
+    with pytest.raises(InputError, match="in one of the base model and model 0 alone; expected both tied or both"):
+        fusionlab.merge(tied, "task_arithmetic", base=untie(tied[0]))
 
 
 def test_a_merge_is_scored_on_shared_data_once() -> None:

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from transformers import ViTModel
 
 from fusionlab import checkpoints
+from fusionlab.checkpoints.files import damaged
 from fusionlab.errors import InputError
 from fusionlab.symmetry import SymmetryError, blueprint
 from tests.checkpoints.small_models import timm_vit, vit
@@ -58,6 +60,14 @@ def test_folder_without_config_or_weights(tmp_path: Path) -> None:
     assert "model.safetensors" in refusal(tmp_path)
     (tmp_path / "config.json").write_text("{")
     assert "not a readable JSON" in refusal(tmp_path)
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not called damaged."""
+    file = tmp_path / "model.safetensors"
+    monkeypatch.setattr(Path, "open", Mock(side_effect=PermissionError(13, "Permission denied")))
+    sentence = str(damaged(file, OSError("No such file or directory")))
+    assert sentence == f"{file} cannot be read (Permission denied); expected a file with permission to read it"
 
 
 @pytest.mark.parametrize("library", ["transformers", "timm"])

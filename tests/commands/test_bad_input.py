@@ -124,7 +124,11 @@ CASES = [
     (f"match evil.ckpt --anchor a {OUT}", "evil.ckpt", "other than tensors and plain data"),
     (f"merge a evil {OUT}", "evil/pytorch_model.bin", "other than tensors and plain data"),
     # names that do not exist
-    (f"merge a b --method fisher {OUT}", "fisher statistics of each model", "statistics that `fusionlab gather` wrote"),
+    (
+        f"merge a b --method fisher {OUT}",
+        "the Fisher information of each model",
+        "statistics that `fusionlab gather` wrote",
+    ),
     (f"merge a b --method simple,slerp {OUT}", "simple, slerp", "expected one"),
     (f"merge a b --method task_arithmetic {OUT}", "'task_arithmetic'", "expected one"),
     (f"merge a b --probes real {OUT}", "'real'", "expected 'synthetic', a data module, or one of"),
@@ -190,6 +194,13 @@ CASES = [
     (f"fuse --ckpts a b --data Digits --points 1 {OUT}", "points is 1", "expected 0 for no lines"),
     (f"demo --epochs 0 {OUT}", "epochs is 0", "expected at least 1"),
     (f"fuse --ckpts a b --seed x {OUT}", "seed", "Expected int"),
+    # before any checkpoint is read
+    (f"merge gone a --max-shard-size foo {OUT}", "max_shard_size is 'foo'", "expected a size such as 5GB"),
+    (f"merge gone a --dtype foo {OUT}", "dtype is 'foo'", "float32"),
+    (f"merge gone a --method regmean {OUT}", "'regmean' needs Gram matrices", "expected data (--probes)"),
+    (f"merge gone a --method soup {OUT}", "'soup' needs a validation set", "held out for it"),
+    (f"merge gone a --method regmean_pp {OUT}", "'regmean_pp' needs inputs", "expected data (--probes;"),
+    (f"merge gone a --statistics s {OUT}", "merge method 'simple' looks at none", "expected no --statistics"),
     # which checkpoints
     (f"merge a a {OUT}", "same checkpoint is named twice among a, a", "expected different ones"),
     (f"fuse --ckpts a b/../a {OUT}", "same checkpoint is named twice", "expected different ones"),

@@ -25,6 +25,16 @@ def test_a_soup_tells_which_models_it_kept(ckpts: Path, tmp_path: Path, command:
     assert f"soup: {told[1]}." in json.loads(outcome.out)["notes"]
 
 
+def test_inputs_that_nothing_looks_at_are_told(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """The plain mean of models without BatchNorm looks at none; RegMean++ runs the models on them."""
+    for method, is_told in (("simple", True), ("regmean_pp", False)):
+        given = ("--method", method, "--probes", "Digits", "--samples", 20, "--output", tmp_path / method, "--json")
+        outcome = command("merge", ckpts / "a", ckpts / "b", *given)
+        assert outcome.code == 0, outcome.err
+        notes = json.loads(outcome.out)["notes"]
+        assert ("Nothing looked at the inputs that --probes names." in notes) == is_told
+
+
 def test_coefficients_of_an_adapter_are_told_too(family: Path, command: Command) -> None:
     """Beside the shares of the merge that the adapter captures."""
     given = ("--method", "adamerging", "--hyperparameters.steps", 1, "--probes", "tokens", "--samples", 4)

@@ -61,8 +61,16 @@ def test_fit_then_test_then_predict(folder: Path, capsys: pytest.CaptureFixture[
     logs = folder / "logs" / "small" / "version_0"
     assert yaml.safe_load((logs / "config.yaml").read_text())["seed_everything"] == 3
     (lightning,) = (logs / "checkpoints").glob("*.ckpt")
+    capsys.readouterr()
     train.run("test", ["--config=small.yaml", f"--ckpt_path={lightning}"])
-    assert "test/accuracy" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "test/accuracy" in told.out
+    assert "random weights" not in told.err
+    # A folder is a trained model too, and what a config makes anew is none.
+    train.run("validate", ["--config", "small", "--model.model", str(folder / "out")])
+    assert "random weights" not in capsys.readouterr().err
+    train.run("validate", ["--config", "small"])
+    assert "fusionlab validate: the model is a new one with random weights" in capsys.readouterr().err
     train.run("predict", ["--config", "small", "--ckpt_path", str(lightning)])
     (predictions,) = folder.glob("logs/small/*/predictions.csv")
     rows = list(csv.reader(predictions.open()))

@@ -46,6 +46,21 @@ def test_another_anchor_stays():
     assert found[0].elements
 
 
+def test_models_that_agree_stay_as_they_are():
+    """A step of Muon is of one size, however small the gradient; where the start has no higher loss it is kept."""
+    model = planted()[0]
+    found = refined([model, model], inputs(model, 2), steps=3)
+    assert all(alignment.elements == {} for alignment in found)
+
+
+def test_a_descent_that_comes_to_no_lower_loss_is_not_kept():
+    """As with a rate that is far too high."""
+    models = planted()
+    found = refined(models, inputs(models[0], 2), steps=3, learning_rate=1e6)
+    assert all(alignment.elements == {} for alignment in found)
+    assert refined(models, inputs(models[0], 2), steps=20)[1].elements
+
+
 BAD: list[tuple[Mapping[str, Any], str]] = [
     ({"steps": 0}, "steps is 0"),
     ({"learning_rate": 0.0}, "learning_rate is 0.0"),

@@ -82,6 +82,8 @@ def test_counts_of_models() -> None:
         find_method("simple").check([0.5, 0.5], {"layer_weights": {"a*": [1.0]}})
     with pytest.raises(InputError, match="slerp was given 3 models; expected exactly two"):
         find_method("slerp").check([1 / 3] * 3, {})
+    with pytest.raises(InputError, match=r"slerp has t 0.5 and weights 0.9 and 0.1; expected one of them"):
+        find_method("slerp").check([0.9, 0.1], {"t": 0.5})
     with pytest.raises(InputError, match="at least two weights above 0"):
         find_method("stock").check([1.0, 0.0], {})
     with pytest.raises(InputError, match="at least two weights above 0"):

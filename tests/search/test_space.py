@@ -67,6 +67,7 @@ def test_weights_that_would_do_nothing_are_not_searched() -> None:
     two = Space.of("slerp", 2, SearchOptions(), None, [3, 1])
     assert two.start() == {"t": 0.25}
     assert two.given.hyperparameters == {"t": 0.25}
+    assert two.given.weights == [0.5, 0.5]
     with pytest.raises(InputError, match="search has nothing to look for in 'slerp'"):
         Space.of("slerp", 2, SearchOptions(), {"t": 0.5})
 
@@ -90,6 +91,7 @@ def test_settings_as_given_need_not_be_a_point(value: object) -> None:
         ("ties", {"over": {"lambda_": [2, 1]}}, "search over lambda_ is .*; expected the lower number first"),
         ("ties", {"over": {"weights": [0, 1]}}, "search over weights is .*; expected numbers above 0"),
         ("ties", {"over": {"lambda_": 2}}, "search over lambda_ is 2; expected .lowest, highest."),
+        ("consensus", {"over": {"k": [0.5, 1.5]}}, "search over k is .*, and k is a whole number; expected whole"),
         ("ties", {"over": {}}, "search has nothing to look for in 'ties'"),
         ("ace", {"over": {"epsilon": None}}, "search knows no range of 'epsilon'; expected over to give it"),
         ("ties", {"over": {"lambda_": ["small", "large"]}}, "search over lambda_ is .*, and lambda_ is a number"),

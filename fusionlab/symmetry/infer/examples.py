@@ -68,7 +68,8 @@ def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
     if "noise" in known and "pixel_values" in names:
         # What decides which patches are hidden, and is drawn anew at every call.
         inputs += [replace(one, name="noise", vocabulary=None) for one in _masks(config)]
-    if hasattr(config, "is_decoder") and "encoder_hidden_states" in known and inputs and _reads_an_encoder(m):
+    decodes = hasattr(config, "is_decoder") or hasattr(config, "add_cross_attention")
+    if decodes and "encoder_hidden_states" in known and inputs and _reads_an_encoder(m):
         inputs.append(Input("encoder_hidden_states", (_TOKENS - 1, _encoder_width(config))))
     looks_for_end = "ForSequenceClassification" in type(m).__name__
     starts_itself = "Classification" in type(m).__name__ and getattr(config, "decoder_start_token_id", None) is not None

@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from torch import nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from fusionlab.symmetry.blueprint import SymmetryError
 
@@ -98,12 +99,12 @@ def kinds_of(parent: nn.Module, count: int, said: Iterable[Sequence[Hashable]]) 
         said: what a config's lists say of each layer.
     """
     lists = [child for child in parent._modules.values() if child is not None and is_list(child)]
-    together = [list(child.children()) for child in lists if len(child._modules) == count]
+    together = [list(child._modules.values()) for child in lists if len(child._modules) == count]
     columns = list(said)
     return [
         (
             tuple(column[layer] for column in columns),
-            tuple(signature(entry[layer]) for entry in together),
+            tuple(None if (one := entry[layer]) is None else signature(one) for entry in together),
         )
         for layer in range(count)
     ]
@@ -185,6 +186,10 @@ def _match(real: nn.Module, small: nn.Module, at: tuple[str, str], configs: tupl
             continue
         if child is None or stand_in is None or is_list(child) != is_list(stand_in):
             raise NoStandInError(f"nothing in the small model can stand for {at[0]}{name}")
+        # Of a class made from another one, as wrappers make theirs, what is computed is the same.
+        own, expected = (type_before_parametrizations(part) for part in (child, stand_in))
+        if not issubclass(own, expected) and not issubclass(expected, own):
+            raise NoStandInError(f"{at[0]}{name} is a {own.__name__}, and by the config a {expected.__name__}")
         inside = f"{at[0]}{name}.", f"{at[1]}{name}."
         if not is_list(child) or len(child._modules) == len(stand_in._modules):
             _match(child, stand_in, inside, configs, found)

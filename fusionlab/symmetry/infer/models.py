@@ -255,7 +255,7 @@ def _on_cpu(model: nn.Module) -> nn.Module:
 
 
 def key_of(model: nn.Module) -> str:
-    """A digest of all that a blueprint follows from: class, config, names and shapes, and what is tied."""
+    """A digest of all that a blueprint follows from: class and config, modules, names and shapes, and what is tied."""
     config: Any = getattr(model, "config", None)
     told: Any = timm_models.attributes(model)
     if hasattr(config, "to_json_string"):
@@ -267,5 +267,24 @@ def key_of(model: nn.Module) -> str:
         (name, tuple(tensor.shape), seen.setdefault(id(tensor), name))
         for name, tensor in model.state_dict(keep_vars=True).items()
     ]
-    kind = f"{type(model).__module__}.{type(model).__qualname__}"
-    return hashlib.sha256(json.dumps([kind, told, shapes], default=str, sort_keys=True).encode()).hexdigest()
+    parts = [(path, _kind(part), _torchs_own(part)) for path, part in model.named_modules()]
+    return hashlib.sha256(json.dumps([parts, told, shapes], default=str, sort_keys=True).encode()).hexdigest()
+
+
+def _kind(part: nn.Module) -> str:
+    """The class of a module, as one may stand in the place of another, such as another activation."""
+    return f"{type(part).__module__}.{type(part).__qualname__}"
+
+
+def _torchs_own(part: nn.Module) -> dict[str, Any]:
+    """Plain attributes of a module of torch's, such as a stride, which no config need say."""
+    if not type(part).__module__.startswith("torch.nn."):
+        return {}
+    numbers = (bool, int, float, str)
+    return {
+        name: value
+        for name, value in vars(part).items()
+        if name != "training"
+        and not name.startswith("_")  # as loaders mark what they filled
+        and (isinstance(value, numbers) or (isinstance(value, tuple) and all(isinstance(x, numbers) for x in value)))
+    }

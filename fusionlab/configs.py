@@ -85,7 +85,8 @@ def refuse_unfit(path: Path) -> None:
 
     Raises:
         InputError: it is too large, is not UTF-8, nested too deeply, holds itself, or stands for too many values; it
-            has a tag other than those of plain values, a key twice in one place, or names another config.
+            has a tag other than those of plain values, a key twice in one place, no keys at all, or names another
+            config.
     """
     size = path.stat().st_size
     if size > _LARGEST:
@@ -101,7 +102,11 @@ def refuse_unfit(path: Path) -> None:
         raise InputError(f"{path} is not UTF-8 ({first_line(error)}); expected a config in YAML") from error
     except RecursionError as error:
         raise InputError(f"{path} is nested too deeply; expected a config of ordinary depth") from error
-    if isinstance(root, yaml.MappingNode) and any(key.value == "config" for key, _ in root.value):
+    if not isinstance(root, yaml.MappingNode):
+        raise InputError(f"{path} holds no options; expected a config in YAML, with lines such as 'seed: 0'")
+    if odd := [key.value for key, _ in root.value if key.tag.rpartition(":")[2] not in ("str", "merge")]:
+        raise InputError(f"{path} has the key {odd[0]!s}, which is no text; expected names of options")
+    if any(key.value == "config" for key, _ in root.value):
         raise InputError(f"{path} names another config (config); expected its values")
     if count > _MOST_VALUES:
         raise InputError(

@@ -171,15 +171,27 @@ def test_a_config_that_is_more_than_can_be_read(
 
 @pytest.mark.parametrize(
     "text",
-    ["!!python/object/apply:os.mkdir [made]", "a: !!python/name:os.system", "{1: 2}", "[]", "- a", "null", "a", "~: 3"],
+    [
+        "!!python/object/apply:os.mkdir [made]",
+        "a: !!python/name:os.system",
+        "{1: 2}",
+        "[]",
+        "- a",
+        "null",
+        "a",
+        "~: 3",
+        "",
+    ],
 )
 def test_a_config_that_is_no_mapping_of_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
-    """One sentence; a tag runs nothing."""
+    """One sentence with its name, and nothing of what is in it but a tag, which runs nothing."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.yaml").write_text(text)
     for command in (["merge", "a", "b", "--output", "out"], ["fit"]):
         assert main([*command, "--config", "x.yaml"]) == 2
-        assert capsys.readouterr().err.count("\n") == 1
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1
+        assert "x.yaml" in told
     assert [path.name for path in tmp_path.iterdir()] == ["x.yaml"]

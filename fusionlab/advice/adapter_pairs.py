@@ -87,10 +87,10 @@ def said_of(pair: Pair) -> list[str]:
     said: list[str] = []
     if pair.lengths is not None and all(pair.lengths):
         one, other = pair.lengths
-        said.append(
-            f"Lengths of what {pair.first} and {pair.second} change: {one:.3g} and {other:.3g}; angle between the "
-            f"changes {pair.whole.angle:.0f} degrees (90: nothing in common, above: they pull apart)."
-        )
+        angle = pair.whole.angle
+        apart = "" if angle is None else f"; angle between the changes {angle:.0f} degrees"
+        common = "" if angle is None else " (90: nothing in common, above: they pull apart)"
+        said.append(f"Lengths of what {pair.first} and {pair.second} change: {one:.3g} and {other:.3g}{apart}{common}.")
         longer, shorter = (pair.first, pair.second) if one > other else (pair.second, pair.first)
         if (ratio := max(pair.lengths) / min(pair.lengths)) >= _UNEVEN:
             said.append(
@@ -181,16 +181,24 @@ def _length(squares: Sequence[float]) -> float:
     return math.sqrt(max(0.0, math.fsum(squares)))
 
 
+def _distance(first: float, second: float, inner: float) -> float | None:
+    """The distance between changes, relative to the geometric mean of their lengths; None where one alone is zero."""
+    if not first and not second:
+        return 0.0
+    both = math.sqrt(max(0.0, first * second))
+    return math.sqrt(max(0.0, first + second - 2 * inner) / both) if both else None
+
+
 def _kind(name: str, found: Sequence[_Products]) -> Kind:
     first, second, inner = (math.fsum(getattr(one, part) for one in found) for part in ("first", "second", "inner"))
-    both, is_equal = math.sqrt(max(0.0, first * second)), all(one.is_equal for one in found)
+    both, equal = math.sqrt(max(0.0, first * second)), sum(one.is_equal for one in found)
     return Kind(
         name,
         len(found),
         None,
         None,
         None,
-        1.0 if is_equal else inner / both if both else 0.0,
-        0.0 if is_equal or not both else math.sqrt(max(0.0, first + second - 2 * inner) / both),
-        sum(one.is_equal for one in found) / len(found) if found else 1.0,
+        None if not found else 1.0 if equal == len(found) else inner / both if both else None,
+        None if not found else 0.0 if equal == len(found) else _distance(first, second, inner),
+        equal / len(found) if found else None,
     )

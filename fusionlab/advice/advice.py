@@ -92,10 +92,9 @@ class Advice:
         pair = min(judged, key=_share)
         chance = [kind.chance for kind in pair.kinds if kind.chance is not None]
         by_chance = f", by chance {sum(chance) / len(chance):.1%}" if chance else ""
-        return (
-            f" (units that are nearest to themselves: {_share(pair):.0%}{by_chance}; angle between the weights "
-            f"{pair.matrices.angle:.0f} degrees)"
-        )
+        angle = pair.matrices.angle
+        apart = "" if angle is None else f"; angle between the weights {angle:.0f} degrees"
+        return f" (units that are nearest to themselves: {_share(pair):.0%}{by_chance}{apart})"
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain data."""
@@ -238,15 +237,19 @@ def table_lines(pair: Pair) -> list[tuple[str, ...]]:
         (
             kind.name,
             str(kind.tensors),
-            "" if kind.nearest is None else f"{kind.nearest:.1%}",
-            "" if kind.chance is None else f"{kind.chance:.1%}",
-            f"{kind.angle:.1f}°",
-            f"{kind.distance:.3g}",
-            f"{kind.equal:.0%}",
+            _cell(kind.nearest, "{:.1%}"),
+            _cell(kind.chance, "{:.1%}"),
+            _cell(kind.angle, "{:.1f}°"),
+            _cell(kind.distance, "{:.3g}"),
+            _cell(kind.equal, "{:.0%}"),
         )
         for kind in kinds
         if kind.tensors
     ]
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)
 
 
 def _share(pair: Pair) -> float:

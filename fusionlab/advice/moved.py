@@ -50,4 +50,5 @@ def matched_cosine(models: Sequence[nn.Module]) -> float:
         module_weights(alignment.apply(model), f"model {place}")
         for place, (alignment, model) in enumerate(zip(found, models, strict=True))
     ]
-    return min(compare(first, second).matrices.cosine for first, second in pairwise(twins))
+    # Where one is all zero there is no angle, and nothing near.
+    return min(compare(first, second).matrices.cosine or 0.0 for first, second in pairwise(twins))

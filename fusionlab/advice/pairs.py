@@ -14,6 +14,7 @@ from fusionlab.advice.naming import same_names
 from fusionlab.advice.nearness import LEAST, RELATIONS, UNITS, Nearness, Relation, spread, worst_axis
 from fusionlab.advice.tensors import Reads, Weights
 from fusionlab.errors import InputError
+from fusionlab.finite import not_finite
 from fusionlab.streaming.stored import TensorSpec
 
 # Numbers that are read at once, and the longest row that is looked at.
@@ -68,9 +69,10 @@ class Kind:
         relation: what most of them share; None where they are too small to tell.
         nearest: the share of units that are nearest to themselves, mean over those that tell; None where none does.
         chance: the same for unrelated models.
-        cosine: of the angle between the two models' numbers, each tensor less its mean.
-        distance: between them, relative to the geometric mean of their lengths.
-        equal: the share of numbers that are the same.
+        cosine: of the angle between the two models' numbers, each tensor less its mean; None where all of one model are
+            zero by then and those of the other are not the same, so that there is no angle.
+        distance: between them, relative to the geometric mean of their lengths; None where all of one model are zero.
+        equal: the share of numbers that are the same; None, as all of these, without tensors.
     """
 
     name: str
@@ -78,14 +80,14 @@ class Kind:
     relation: Relation | None
     nearest: float | None
     chance: float | None
-    cosine: float
-    distance: float
-    equal: float
+    cosine: float | None
+    distance: float | None
+    equal: float | None
 
     @property
-    def angle(self) -> float:
-        """The angle between the two models' numbers, in degrees."""
-        return math.degrees(math.acos(max(-1.0, min(1.0, self.cosine))))
+    def angle(self) -> float | None:
+        """The angle between the two models' numbers, in degrees; None where there is none."""
+        return None if self.cosine is None else math.degrees(math.acos(max(-1.0, min(1.0, self.cosine))))
 
 
 @dataclass(frozen=True)
@@ -168,8 +170,12 @@ def compare(first: Weights, second: Weights, advance: Callable[[int], object] = 
             spec = first.tensors[name]
             sums[name] = _summed((one, name), (other, called), spec, advance)
             if not bool(torch.isfinite(sums[name].totals).all()):
-                both = f"{first.name} or {second.name}"
-                raise InputError(f"the parameter {name} of {both} holds NaN or infinities; expected finite numbers")
+                _refuse_not_finite(first, one, name)
+                _refuse_not_finite(second, other, called)
+                raise InputError(
+                    f"the parameter {name} of {first.name} and {second.name} has a length that is no finite number in "
+                    f"float64; expected smaller numbers"
+                )
             matrix = _as_matrix(spec.shape)
             if len(matrix) > 1 and sums[name].equal < spec.count:
                 near[name] = worst_axis(*(_block(r, n, matrix) for r, n in ((one, name), (other, called))))
@@ -208,6 +214,15 @@ def _block(reader: Reads, name: str, shape: tuple[int, ...]) -> Tensor:
     return torch.stack(rows).reshape(len(rows), *(shape[1:] if kept == row else (kept,)))
 
 
+def _refuse_not_finite(model: Weights, reader: Reads, name: str) -> None:
+    """Refuse a parameter with numbers that are not finite, and say how many there are."""
+    count = model.tensors[name].count
+    pieces = (reader.read(name, start, min(_PIECE, count - start)) for start in range(0, count, _PIECE))
+    # Numbers of 8 bits have no test of their own.
+    if bad := sum(int((~torch.isfinite(piece.double())).sum()) for piece in pieces):
+        raise not_finite(model.source or model.name, name, bad, count)
+
+
 def _summed(
     first: tuple[Reads, str], second: tuple[Reads, str], spec: TensorSpec, advance: Callable[[int], object]
 ) -> Sums:
@@ -232,16 +247,16 @@ def _kind(name: str, sums: Sequence[Sums], near: Sequence[Nearness | None]) -> K
     totals = torch.stack([one.totals for one in sums]).sum(0).tolist() if sums else [0.0] * 6
     numbers = sum(one.count for one in sums)
     lengths, inner = math.sqrt(max(totals[2], 0) * max(totals[3], 0)), math.sqrt(max(aa, 0) * max(bb, 0))
-    is_equal = numbers == sum(one.equal for one in sums)
+    equal = sum(one.equal for one in sums)
     return Kind(
         name,
         len(sums),
         majority(relations),
         math.fsum(shares) / len(shares) if shares else None,
         math.fsum(1 / measured.units for measured in telling) / len(telling) if telling else None,
-        1.0 if is_equal else ab / inner if inner else 0.0,
-        math.sqrt(totals[5] / lengths) if lengths else 0.0,
-        sum(one.equal for one in sums) / numbers if numbers else 1.0,
+        None if not numbers else 1.0 if equal == numbers else ab / inner if inner else None,
+        None if not numbers else 0.0 if equal == numbers else math.sqrt(totals[5] / lengths) if lengths else None,
+        equal / numbers if numbers else None,
     )
 
 

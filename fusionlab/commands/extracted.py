@@ -18,8 +18,10 @@ from fusionlab.checkpoints.extraction import Extracted, Layer, extract, write_ad
 from fusionlab.checkpoints.files import is_adapter
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.huggingface import is_transformers
+from fusionlab.checkpoints.huggingface_config import load_config
 from fusionlab.checkpoints.side_files import copy_of_adapter
 from fusionlab.errors import InputError
+from fusionlab.misfits import other_sizes
 
 # Of each change, where nothing is said.
 RANK = 16
@@ -59,10 +61,16 @@ def difference(model: nn.Module, name: str, kind: str, base: str, rank: int) -> 
         rank: of every change.
 
     Raises:
-        InputError: a model of another library, one with other tokens, or one that differs in nothing or in no matrix.
+        InputError: a model of another library, of another size or with other tokens, or one that differs in nothing or
+            in no matrix.
     """
     if not is_transformers(model):
         raise InputError(f"{name} is a {kind} checkpoint; expected a transformers folder")
+    if sizes := other_sizes([model.config, load_config(locate(base))]):
+        raise InputError(
+            f"{name} and {base} have different sizes ({sizes}); expected --base, the model that {name} was fine-tuned "
+            f"from"
+        )
     task = task_of(model)
     before = base_state(model, locate(base))
     for table in sorted(token_tables(model) & before.keys()):

@@ -134,7 +134,7 @@ def _table(found: dict[str, Statistics], checkpoint: str) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for kind, statistics in found.items():
         rows, seconds = _rows(statistics), statistics.settings["seconds"]
-        shown = f"{_bytes(statistics) / 2**20:.1f} MiB"
+        shown = printing.size_words(_bytes(statistics))
         table.add_row(kind, str(statistics.examples), "-" if rows is None else str(rows), shown, seconds)
     return table
 

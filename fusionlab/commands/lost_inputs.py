@@ -48,7 +48,9 @@ def refuse_lost(output: Path, inputs: Iterable[str]) -> None:
     Raises:
         InputError: names both.
     """
-    place = Path(os.path.realpath(output))
+    place, working = Path(os.path.realpath(output)), Path.cwd().resolve()
+    if place in (working, *working.parents):
+        return  # refused for that
     for given in inputs:
         found = Path(os.path.realpath(expanded(given)))
         if not found.exists():

@@ -116,7 +116,7 @@ def load_splits(table: Table, splits: Splits) -> dict[str, LabelledImages]:
     for name, size in (("test", splits.test_size), ("val", splits.val_size)):
         if size and name not in rows and "train" in rows:
             order = shuffled(chosen["train"][1])
-            count = held_out(size, len(order), name)
+            count = held_out(size, len(order), name, table.path)
             chosen[name], chosen["train"] = ("train", order[:count]), ("train", order[count:])
     images = {name: _images(table, split) for name, split in rows.items()}
     loaded = {}

@@ -151,7 +151,7 @@ def divided(rows: Mapping[str, Dataset], splits: Splits, path: str) -> dict[str,
         parts = {"test": concatenate_datasets(list(parts.values()))}
     for use, size in (("test", splits.test_size), ("val", splits.val_size)):
         if size and use not in parts and "train" in parts:
-            count = held_out(size, len(parts["train"]), use)
+            count = held_out(size, len(parts["train"]), use, path)
             order = shuffled(np.arange(len(parts["train"])))
             parts[use] = parts["train"].select(np.sort(order[:count]))
             parts["train"] = parts["train"].select(np.sort(order[count:]))
@@ -164,20 +164,25 @@ def divided(rows: Mapping[str, Dataset], splits: Splits, path: str) -> dict[str,
     }
 
 
-def held_out(size: int | float, rows: int, use: str) -> int:
+def held_out(size: int | float, rows: int, use: str, path: str) -> int:
     """The number of rows that are held out.
 
     Args:
         size: a number of rows, or a share of them below 1.
         rows: how many there are.
         use: ``val`` or ``test``, for messages.
+        path: of the data, for messages.
 
     Raises:
         InputError: no row would be left.
     """
     count = int(size) if size >= 1 else max(1, round(size * rows))
     if count >= rows:
-        raise InputError(f"data.{use}_size is {size}, but the training split has only {rows} rows")
+        told, smaller = ("1 row", "") if rows == 1 else (f"{rows} rows", f"a smaller data.{use}_size, ")
+        raise InputError(
+            f"{path}: data.{use}_size is {size}, but the training split has only {told}, of which one at least must be "
+            f"left; expected more rows, {smaller}or a split of its own (data.{use}_split)"
+        )
     return count
 
 

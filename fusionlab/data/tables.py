@@ -14,6 +14,7 @@ from datasets import Dataset, DatasetDict, Features, load_dataset, load_from_dis
 
 from fusionlab.checkpoints.hub import unreachable
 from fusionlab.data.json_lines import refuse_null_rows
+from fusionlab.data.unreadable import NO_ROWS, fault, files_of
 from fusionlab.errors import InputError, first_line
 from fusionlab.paths import expanded
 
@@ -52,7 +53,7 @@ def load(source: Source, split: str | None) -> Any:
     Raises:
         InputError: one sentence on why it cannot be read.
     """
-    path = expanded(source.path)
+    path, between = expanded(source.path), None
     try:
         refuse_null_rows(path)
         with quiet_datasets():
@@ -77,6 +78,11 @@ def load(source: Source, split: str | None) -> Any:
         # Builders, the hub client and Arrow each raise their own; the sentence says which data set and why.
         where = f" split {split!r}" if split else ""
         reason = first_line(error.__cause__ or error)
+        files = [file for file in files_of(path) if file.suffix in FILE_BUILDERS]
+        if (words := fault(files, reason, between or ",")) is not None:
+            raise InputError(words) from error
+        if NO_ROWS in reason:
+            raise InputError(f"{source.path}{where and ':'}{where} holds no row; expected at least one") from error
         # A data set that the hub has and that does not fit raises others.
         is_away = not path.exists() and isinstance(error, ConnectionError | FileNotFoundError)
         hint = f"; {unreachable(error)}, or give a file or folder" if is_away else ""
@@ -92,8 +98,7 @@ def separator(path: Path) -> str | None:
     Raises:
         InputError: tables of one folder that are divided otherwise.
     """
-    files = [path] if path.is_file() else sorted(path.rglob("*"))
-    files = [file for file in files if file.is_file() and not file.name.startswith((".", "README"))]
+    files = files_of(path)
     if not files or any(FILE_BUILDERS.get(file.suffix) != "csv" for file in files):
         return None
     found = {_delimiter(file): file for file in files}
@@ -184,7 +189,9 @@ def generated(
         # The library wraps whatever a generator raises.
         if isinstance(error.__cause__, InputError):
             raise error.__cause__ from error
-        raise InputError(f"{files[0]}: it cannot be read as text ({first_line(error.__cause__ or error)})") from error
+        reason = first_line(error.__cause__ or error)
+        words = fault(files, reason) or f"{files[0]}: it cannot be read as text ({reason})"
+        raise InputError(words) from error
 
 
 def require_columns(source: Source, rows: Dataset, columns: Sequence[str]) -> None:

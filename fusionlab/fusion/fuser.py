@@ -208,10 +208,9 @@ class Fuser:
         Returns:
             A function that changes the model at a position in place; None where there is nothing to change.
         """
-        models = self._models(matching)
-        ends = models[self.anchor], models[index]
+        start, end = (self._models(matching)[place] for place in (self.anchor, index))
         inputs = self.inputs if self.plan.correct else self._given
-        return None if inputs is None else settling(*ends, inputs.shared, self.plan.correct)
+        return None if inputs is None else settling(start, end, inputs.shared, self.plan.correct)
 
     @property
     def averaged(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -43,17 +43,23 @@ class Digest:
         return self._digest.hexdigest()
 
 
-def missing_kinds(kinds: Sequence[str], lacking: str = "") -> InputError:
+def missing_kinds(kinds: Sequence[str], lacking: str = "", held: Collection[str] = ()) -> InputError:
     """The error of statistics that a merge needs and nothing gives.
 
     Args:
         kinds: that are missing of a model, at least one.
-        lacking: the model that has none, where statistics of others were given.
+        lacking: the model that has none, where statistics of others were given, or other kinds of its own.
+        held: the kinds that were given of this model.
     """
-    given = f", and those given were measured on other models than {lacking} (or before it was changed)"
+    given, way = "", "`fusionlab gather`"
+    if held:
+        given = f", and those given of {lacking} are {' and '.join(held)} alone"
+        way = f"`fusionlab gather --kinds {','.join(kinds)}`"
+    elif lacking:
+        given = f", and those given were measured on other models than {lacking} (or before it was changed)"
     return InputError(
-        f"{' and '.join(kinds)} statistics of each model are needed{given if lacking else ''}; expected data to gather "
-        f"them on, or statistics that `fusionlab gather` wrote"
+        f"{' and '.join(kinds)} statistics of each model are needed{given}; expected data to gather them on, or "
+        f"statistics that {way} wrote"
     )
 
 

@@ -82,7 +82,9 @@ class StatisticsStore:
                 if (yield from self._move(index, model, kind, twin_of)):
                     missing.remove(kind)
         if missing:
-            gathered = yield from self._gather(index, model, missing)
+            # Of a twin nobody gives any: what is kept of it was moved there.
+            held = sorted(kind for measured, kind in self._kept if measured == basis and twin_of is None)
+            gathered = yield from self._gather(index, model, missing, held)
             for kind, statistics in gathered.items():
                 self._kept[basis, kind] = statistics
         # All that is known of the model, whether it is needed or not: a file that is wrong about one kind is damaged.
@@ -103,9 +105,12 @@ class StatisticsStore:
         self._kept[moved.basis, kind] = moved
         return True
 
-    def _gather(self, index: int, model: nn.Module, kinds: Sequence[str]) -> Stages[dict[str, Statistics]]:
+    def _gather(
+        self, index: int, model: nn.Module, kinds: Sequence[str], held: Sequence[str]
+    ) -> Stages[dict[str, Statistics]]:
+        """Gather kinds of which nothing was given; `held` are those that were."""
         if self.inputs is None:
-            raise missing_kinds(kinds)
+            raise missing_kinds(kinds, f"model {index}" if held else "", held)
         found: dict[str, Statistics] = {}
         # Activations are compared between models, so all models see the same inputs.
         for batches, wanted in (

@@ -76,7 +76,7 @@ def _statistics_of(
             if has_data or not _is_read_as_stored(models[index], made):
                 return None
             of_others = any(kind in missing for _, kind in known)
-            raise missing_kinds(missing, models[index].source if of_others else "")
+            raise missing_kinds(missing, models[index].source if own or of_others else "", sorted(own))
         # All that is known of the model, whether it is needed or not: a file that is wrong about one kind is damaged.
         for one in own.values():
             one.refuse_strangers(state, f"model {index}")

@@ -81,6 +81,18 @@ def test_what_is_said_of_them(tmp_path: Path) -> None:
     assert "<table>" in found._repr_html_()
 
 
+def test_a_fresh_adapter_has_no_angle_to_another(tmp_path: Path) -> None:
+    """Its change is zero; nor have two adapters without a layer in common."""
+    checkpoints.save(bert(0), tmp_path / "base")
+    for seed, (name, size, layer) in enumerate((("one", 1.0, "query"), ("fresh", 0.0, "query"), ("far", 1.0, "value"))):
+        adapter(tmp_path / name, tmp_path / "base", seed, size, target_modules=[layer])
+    one, fresh, far = (stored_weights(str(tmp_path / name), name) for name in ("one", "fresh", "far"))
+    whole = compare_adapters(one, fresh).whole
+    assert (whole.cosine, whole.distance, whole.equal) == (None, None, 0)
+    assert compare_adapters(one, far).whole.angle is None
+    assert "angle between" not in " ".join(advice_on([one, far]).lines)
+
+
 def test_a_base_model_that_is_not_here(tmp_path: Path) -> None:
     """What they change is told, time and memory are not."""
     for seed, name in enumerate(("one", "two")):

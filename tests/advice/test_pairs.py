@@ -104,7 +104,36 @@ def test_numbers_that_are_not_finite_are_refused(bad: float) -> None:
     """But in masks, which are meant to hold them."""
     good, broken = torch.randn(9, 9), torch.randn(9, 9)
     broken[3, 4] = bad
-    with pytest.raises(InputError, match=r"the parameter w of m or m holds NaN or infinities"):
-        compare(weights({"w": good}), weights({"w": broken}))
+    for models in ((good, broken), (broken, good)):
+        one, other = (weights({"w": state}, "bad" if state is broken else "good") for state in models)
+        with pytest.raises(InputError, match=r"^bad: parameter w holds 1 value of 81 that are NaN or infinite"):
+            compare(one, other)
+    sourced = state_weights({"w": broken}, "bad", "path/to/bad", {})
+    with pytest.raises(InputError, match=r"^path/to/bad: parameter w holds"):
+        compare(weights({"w": good}), sourced)
     pair = compare(weights({"w": good, "attn.mask": good}), weights({"w": good, "attn.mask": broken}))
     assert pair.whole.equal == 1
+
+
+def test_numbers_whose_squares_are_not_finite_are_refused() -> None:
+    large = torch.full((9, 9), 1e200, dtype=torch.float64)
+    with pytest.raises(InputError, match="the parameter w of m and m has a length that is no finite number in float64"):
+        compare(weights({"w": large}), weights({"w": large + 1}))
+
+
+def test_zero_in_one_model_alone_has_no_angle_and_no_distance() -> None:
+    """Biases that were never trained: they are not the same as others, and not at a distance of 0."""
+    matrix, bias = torch.randn(9, 9), torch.randn(9)
+    for one, other in ((bias, 0 * bias), (0 * bias, bias)):
+        pair = compare(weights({"w": matrix, "b": one}), weights({"w": matrix, "b": other}))
+        assert pair.vectors is not None
+        assert (pair.vectors.cosine, pair.vectors.angle, pair.vectors.distance) == (None, None, None)
+        assert pair.vectors.equal == 0
+    pair = compare(weights({"w": matrix, "b": 0 * bias}), weights({"w": matrix, "b": 0 * bias}))
+    assert pair.vectors is not None
+    assert (pair.vectors.cosine, pair.vectors.distance, pair.vectors.equal) == (1, 0, 1)
+
+
+def test_no_tensors_have_no_numbers() -> None:
+    matrices = compare(weights({"b": torch.randn(3)}), weights({"b": torch.randn(3)})).matrices
+    assert (matrices.tensors, matrices.cosine, matrices.distance, matrices.equal) == (0, None, None, None)

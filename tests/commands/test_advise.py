@@ -48,6 +48,31 @@ def test_fine_tunes_as_json(tuned: Path, command: Command) -> None:
     assert found["pairs"][0]["matrices"]["cosine"] > 0.99
 
 
+def test_biases_that_are_zero_in_one_model_alone(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """Empty cells, and null as JSON: they are at no relative distance, which 0 would hide."""
+    model = vit(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(parameter.squeeze().dim() > 1)
+    checkpoints.save(model, tmp_path / "b")
+    outcome = command("advise", ckpts / "a", tmp_path / "b")
+    cells = outcome.out.partition("vectors (biases, gains)")[2].split("│")[1:7]
+    assert [cell.strip() for cell in cells[1:5]] == ["", "", "", ""]
+    found = json.loads(command("advise", ckpts / "a", tmp_path / "b", "--json").out)["pairs"][0]
+    assert (found["vectors"]["cosine"], found["vectors"]["relative_distance"]) == (None, None)
+    assert found["matrices"]["relative_distance"] > 0
+
+
+def test_numbers_that_are_not_finite(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """The model that has them is named by its path."""
+    model = vit(1)
+    model.classifier.bias.data[0] = float("nan")
+    checkpoints.save(model, tmp_path / "nan")
+    outcome = command("advise", ckpts / "a", tmp_path / "nan")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert f"{tmp_path / 'nan'}: parameter classifier.bias holds 1 value of" in outcome.err
+
+
 def test_other_formats(ckpts: Path, command: Command) -> None:
     """A Lightning file and the folder of the same model, whose names differ."""
     assert "the same model twice" in command("advise", ckpts / "lightning_a.ckpt", ckpts / "a").out

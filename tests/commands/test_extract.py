@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from fusionlab import checkpoints
 from tests.commands.conftest import Command
@@ -70,6 +70,10 @@ def test_a_lower_rank_says_how_much_it_captures(tuned: Path, command: Command) -
             ("longer", "--base", "base"),
             r"longer has 33 rows of .*, and .*base has 30, .* resize_token_embeddings\(33\)",
         ),
+        (
+            ("tuned", "--base", "wider"),
+            r"tuned and .*wider have different sizes \(hidden_size: \d+ and \d+.*expected --base",
+        ),
         (("normed", "--base", "base"), "in no matrix .*, but in model.layers.0.input_layernorm and 1 more"),
     ],
 )
@@ -77,6 +81,9 @@ def test_what_does_not_fit_is_refused(
     tuned: Path, ckpts: Path, command: Command, words: tuple[str, ...], told: str
 ) -> None:
     places = {"tuned": tuned / "tuned", "base": tuned / "base", "timm_a": ckpts / "timm_a", "a": ckpts / "a"}
+    config = LlamaConfig.from_pretrained(tuned / "base")
+    checkpoints.save(LlamaForCausalLM(config.__class__(**{**config.to_dict(), "hidden_size": 24})), tuned / "wider")
+    places["wider"] = tuned / "wider"
     for name in ("longer", "normed"):
         model = LlamaForCausalLM.from_pretrained(tuned / "base")
         if name == "longer":

@@ -30,6 +30,8 @@ def test_statistics_of_the_training_split(ckpts: Path, tmp_path: Path, command: 
     torch.testing.assert_close(found.matrices[name][:-1, :-1].double(), squares.T @ squares, rtol=1e-5, atol=1e-2)
     assert f"gram {found.examples} {max(found.rows.values())}" in outcome.out.replace("│", "").replace("  ", " ")
     assert "stats.safetensors" in outcome.out
+    assert "KiB" in outcome.out
+    assert "0.0 MiB" not in outcome.out
     assert [path.name for path in tmp_path.iterdir()] == ["stats.safetensors"]
 
 

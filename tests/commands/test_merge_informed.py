@@ -89,6 +89,12 @@ def test_statistics_of_another_model_are_refused(
     outcome = command("merge", ckpts / "a", ckpts / "b", *options)
     assert (outcome.code, "gram statistics of each model are needed" in outcome.err) == (2, True)
     assert f"those given were measured on other models than {ckpts / 'b'} (or before" in outcome.err
+    grams = tmp_path / "grams.safetensors"
+    save([load(statistics[1])["gram"]], grams)
+    options = ["--method", "fisher", "--statistics", statistics[0], grams, *out]
+    outcome = command("merge", ckpts / "a", ckpts / "b", *options)
+    assert f"and those given of {ckpts / 'b'} are gram alone; expected data to gather them on" in outcome.err
+    assert "or statistics that `fusionlab gather --kinds fisher` wrote" in outcome.err
     damaged = tmp_path / "damaged.safetensors"
     shutil.copy(statistics[1], damaged)
     content = bytearray(damaged.read_bytes())
@@ -105,7 +111,7 @@ def test_statistics_of_another_model_are_refused(
     options = ["--method", "regmean", "--hyperparameters.alpha", '{"*": 0.5}', "--statistics", *statistics[:2], *out]
     outcome = command("merge", ckpts / "a", ckpts / "b", *options)
     assert (outcome.code, "expected one value for the whole model" in outcome.err) == (2, True)
-    assert [path.name for path in tmp_path.iterdir()] == [damaged.name]
+    assert {path.name for path in tmp_path.iterdir()} == {damaged.name, grams.name}
 
 
 @pytest.mark.usefixtures("no_models")

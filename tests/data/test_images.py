@@ -136,7 +136,7 @@ def test_the_last_of_several_sides_counts(tmp_path: Path) -> None:
         ([0, 1], {"train_split": "dev"}, "dev"),
         ([0, 1], {"val_size": 2}, "val_size is 2"),
         ([0, 1], {"std": [0.5, float("nan"), 0.5]}, r"data\.std is .*, but values above 0 were expected"),
-        ([], {}, "empty|cannot be read"),
+        ([], {}, "split 'train' holds no row; expected at least one"),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path: Path, labels: list[Any], arguments: dict[str, Any], message: str) -> None:

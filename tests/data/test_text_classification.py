@@ -162,7 +162,11 @@ def test_several_labels_of_which_some_are_not_annotated(tmp_path: Path, tokenize
             {"split_column": "part"},
             r"'part' holds \['train'\]; expected the name of a",
         ),
-        ({"label": 0}, {"val_size": 1}, "val_size is 1, but the training split has only 1 rows"),
+        (
+            {"label": 0},
+            {"val_size": 1},
+            r"x\.jsonl: data\.val_size is 1, but the training split has only 1 row, .* \(data\.val_split\)",
+        ),
         ({"label": 0}, {"batch_size": 0}, "batch_size is 0"),
         ({"label": 0}, {"task": "nope"}, "task is 'nope'"),
         ({"label": 0}, {"annotated": ["a"]}, "annotated"),

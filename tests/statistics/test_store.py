@@ -116,10 +116,14 @@ def test_without_data() -> None:
     kept = StatisticsStore(given=[gather(model, batches, ["gram"], trainer=trainer)])
     assert set(run(kept.of(0, model, ["gram"]), trainer)) == {"gram"}
     assert run(kept.of(0, twin, ["gram"], (model, alignment)), trainer)["gram"].basis == basis_of(twin.state_dict())
-    with pytest.raises(InputError, match="fisher statistics of each model are needed; expected data"):
+    with pytest.raises(
+        InputError, match=r"fisher .*, and those given of model 0 are gram alone; .* --kinds fisher` wrote"
+    ):
         run(kept.of(0, model, ["gram", "fisher"]), trainer)
-    with pytest.raises(InputError, match="activations statistics of each model are needed"):
+    with pytest.raises(InputError, match=r"activations .* given of model 0 are gram alone"):
         run(kept.of(0, twin, ["activations"], (model, alignment)), trainer)
+    with pytest.raises(InputError, match="fisher statistics of each model are needed; expected data"):
+        run(kept.of(0, twin, ["gram", "fisher"], (model, alignment)), trainer)
 
 
 def test_what_is_wrong_about_one_kind_is_refused_for_all() -> None:

@@ -231,8 +231,12 @@ def test_statistics_of_another_model_are_not_taken(pair: tuple[str, Path]) -> No
     first, second = (load(root / f"{name}.stats") for name in "ab")
     method = find_method("regmean")
     assert informed(models, method, [first, second]) is not None
-    sentence = r"gram statistics of each model are needed, and those given .* other models than .*\bb \("
-    for given in ([first, first], [first, {"fisher": second["fisher"]}]):
+    of_others = r"gram statistics of each model are needed, and those given .* other models than .*\bb \("
+    of_another_kind = r"gram statistics .*, and those given of .*\bb are fisher alone; .* --kinds gram` wrote"
+    for given, sentence in (
+        ([first, first], of_others),
+        ([first, {"fisher": second["fisher"]}], of_another_kind),
+    ):
         with pytest.raises(InputError, match=sentence):
             informed(models, method, given)
         assert informed(models, method, given, has_data=True) is None

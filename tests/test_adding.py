@@ -33,7 +33,7 @@ from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 from fusionlab.stages import run
 from fusionlab.symmetry import Alignment
-from tests.symmetry.models import text_config
+from tests.symmetry.models import randomize, text_config
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "adding.md"
@@ -134,7 +134,9 @@ def test_a_matcher(added: Any) -> None:
 def test_what_a_matcher_finds_can_be_refined(added: Any) -> None:
     """Learning starts from there, over the spaces that were selected, whatever the matcher is."""
     module = sys.modules[added("A matcher")]
-    models = [BertForSequenceClassification(text_config(BertConfig)).eval() for _ in range(2)]
+    bare = [BertForSequenceClassification(text_config(BertConfig)) for _ in range(2)]
+    # Fresh ones answer alike, and what is no better than the start is not kept.
+    models = [randomize(model, seed).float().eval() for seed, model in enumerate(bare)]
     options = module.LengthOptions(spaces=("ffn", "attention"))
     chosen = Recipe(options, refine=RefineOptions(steps=2, batch_size=4, mixtures=0))
     inputs = Inputs.synthetic(models, 8)

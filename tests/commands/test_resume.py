@@ -159,7 +159,7 @@ def test_other_statistics_are_refused(models: list[Path], tmp_path: Path, comman
 def test_where_there_is_nothing_to_go_on_with(models: list[Path], tmp_path: Path, command: Command) -> None:
     """Merges and matchings of whole models are refused with the reason."""
     output = ["--resume", "--output", tmp_path / "out"]
-    outcome = command("merge", *models, "--statistics", models[0].with_suffix(".stats"), *output)
+    outcome = command("merge", *models, "--probes", "synthetic", *output)
     assert (outcome.code, "holds whole models in memory" in outcome.err) == (2, True)
     outcome = command("match", models[0], "--anchor", models[1], "--match", "git-rebasin", *output)
     assert (outcome.code, "resume goes on with models that are matched a part at a time" in outcome.err) == (2, True)

@@ -113,11 +113,10 @@ def refuse_other_ties(models: Mapping[str, nn.Module]) -> None:
     Raises:
         InputError: names the parameter.
     """
-    own, wanted = (aliases(model.state_dict()) for model in models.values())
-    if tied := sorted(own.keys() ^ wanted.keys()):
+    if (found := _tied_once(*models.values())) is not None:
         raise InputError(
-            f"{tied[0]!r} is tied to {(own | wanted)[tied[0]]!r} in one of {' and '.join(models)} alone; expected both "
-            f"tied or both untied (fusionlab.models.untie)"
+            f"{found[0]!r} is tied to {found[1]!r} in one of {' and '.join(models)} alone; expected both tied or both "
+            f"untied (fusionlab.models.untie)"
         )
 
 
@@ -189,11 +188,17 @@ def _way_on(parameter: str, model: nn.Module, first: nn.Module) -> str:
     return misfits.of_shapes(shapes, _configs(model, first))
 
 
+def _tied_once(model: nn.Module, first: nn.Module) -> tuple[str, str] | None:
+    """A parameter that is tied in one of two models alone, and the one that it is tied to."""
+    own, wanted = aliases(model.state_dict()), aliases(first.state_dict())
+    tied = sorted(own.keys() ^ wanted.keys())
+    return (tied[0], (own | wanted)[tied[0]]) if tied else None
+
+
 def _other(model: nn.Module, first: nn.Module) -> str:
     """A reason why two models with parameters of the same names and shapes have other symmetries."""
-    own, wanted = aliases(model.state_dict()), aliases(first.state_dict())
-    if tied := sorted(own.keys() ^ wanted.keys()):
-        return f"{tied[0]} is tied to {(own | wanted)[tied[0]]} in one of them alone"
+    if (found := _tied_once(model, first)) is not None:
+        return f"{found[0]} is tied to {found[1]} in one of them alone"
     parts = dict(model.named_modules())
     for path, part in first.named_modules():
         if path in parts and type(parts[path]) is not type(part):

@@ -7,6 +7,7 @@ from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from fusionlab.learning.distillation import teacher_targets
 from fusionlab.polish import PolishOptions, polish
+from tests.api.models import distance
 from tests.commands.small import vit
 from tests.test_polish import images
 
@@ -16,9 +17,8 @@ def test_weights_say_how_much_each_model_teaches() -> None:
     targets = teacher_targets(models, batch, weights=[0.25, 0.75])
     expected = 0.25 * logits(models[0], batch).softmax(-1) + 0.75 * logits(models[1], batch).softmax(-1)
     assert torch.allclose(targets.values, expected)
-    assert torch.equal(
-        teacher_targets(models, batch, own=0, weights=[0, 1]).values, teacher_targets(models, batch, 0).values
-    )
+    alone = teacher_targets(models, batch, own=0, weights=[0, 1])
+    assert torch.allclose(alone.values, logits(models[0], batch).softmax(-1))
 
 
 @pytest.mark.parametrize("is_own", [False, True])
@@ -27,13 +27,12 @@ def test_a_model_of_weight_zero_teaches_nothing(is_own: bool) -> None:
     models, batches = [vit(0), vit(1)], [images(16, 0)]
     data = [batches, [images(16, 1)]] if is_own else batches
     how = PolishOptions(steps=3, batch_size=8, mixtures=0, synthetic=0)
-    found = polish(vit(2), models, data, how, weights=[2, 0]).state_dict()
-    other = polish(vit(2), models, data, how).state_dict()
+    found = polish(vit(2), models, data, how, weights=[2, 0])
+    other = polish(vit(2), models, data, how)
     if is_own:
-        expected = polish(vit(2), [models[0], vit(3)], [batches, [images(16, 2)]], how, weights=[1, 0]).state_dict()
+        expected = polish(vit(2), [models[0], vit(3)], [batches, [images(16, 2)]], how, weights=[1, 0])
     else:
-        expected = polish(vit(2), models[:1], batches, how).state_dict()
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
-    assert any(not torch.equal(tensor, other[name]) for name, tensor in found.items())
+        expected = polish(vit(2), models[:1], batches, how)
+    assert distance(found, expected) < 0.05 * distance(found, other)
     with pytest.raises(InputError, match="weights has 1 numbers for 2 models"):
         polish(vit(2), models, data, how, weights=[1])

@@ -95,7 +95,7 @@ def refuse_missing(arguments: Namespace) -> None:
     Raises:
         InputError: one of them needs what is not named.
     """
-    if arguments.get("data") is not None or arguments.get("probes") is not None:
+    if arguments.get("probes") is not None:
         return
     for name, values in merge_methods(arguments).items():
         method = find_method(name)

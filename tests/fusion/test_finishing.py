@@ -10,7 +10,7 @@ from fusionlab.inputs import Inputs
 from fusionlab.polish import PolishOptions, polish
 from fusionlab.search import Settings
 from fusionlab.stages import run
-from tests.api.models import same
+from tests.api.models import distance
 from tests.commands.small import vit
 
 
@@ -39,7 +39,9 @@ def test_a_polish_is_by_the_weights_of_the_models() -> None:
     inputs = Inputs.from_batches(batches, 2)
     fused = run(Fuser(models, FusionPlan(weights=[1, 0], polish=how), inputs).fuse())
     assert fused.kept is not None
-    assert same(fused.kept.model, polish(vit(0), [vit(0)], batches, how))
+    expected = polish(vit(0), [vit(0)], batches, how)
+    mean = polish(vit(0), list(models.values()), batches, how)
+    assert distance(fused.kept.model, expected) < 0.05 * distance(fused.kept.model, mean)
 
 
 def test_shares_follow_the_position_between_two_models() -> None:

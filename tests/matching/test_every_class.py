@@ -40,5 +40,5 @@ def test_every_way_to_match_runs_or_is_refused_in_a_known_sentence(sample: Sampl
             continue
         with torch.no_grad():
             twin, end = (output_of(one, data[0]) for one in (found[1].apply(models[1]), models[1]))
-        # Parts of some classes compute in float32 whatever the model's type, which a permuted stream of all layers sums.
+        # Parts of some classes compute in float32 whatever the model's type.
         assert relative(twin, end) < (1e-5 if preset == "learned" else 1e-6), preset

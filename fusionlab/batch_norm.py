@@ -9,7 +9,6 @@ mean of the end models' running variances is therefore too large. Measuring them
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -17,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.data import DataLoader, SequentialSampler, Subset
 
 from fusionlab.errors import InputError
 from fusionlab.forward import forward
+from fusionlab.spreading import spread
 from fusionlab.types import Batch, Model
 
 # The buffer that counts batches seen in training; nothing that a model computes depends on it.
@@ -117,18 +116,10 @@ def measured_on(batches: Iterable[Batch]) -> list[Batch]:
     """The few batches that activations are measured on.
 
     Args:
-        batches: inputs; a loader that reads a data set in order gives examples that lie evenly in all of it, some in
-            each batch, as data that are stored class by class would else give one class; of anything else the first.
+        batches: inputs; of a loader that reads a data set in order from all of it, see
+            `fusionlab.spreading.spread`.
     """
-    loader: Any = batches
-    if isinstance(batches, DataLoader) and isinstance(batches.sampler, SequentialSampler):
-        size = batches.batch_size
-        if size is not None and (count := len(loader.dataset)) > size * MEASURED_BATCHES:
-            rows = torch.arange(size * MEASURED_BATCHES) * count // (size * MEASURED_BATCHES)
-            # Those of a batch lie a batch count apart.
-            order = rows.reshape(size, MEASURED_BATCHES).T.flatten().tolist()
-            loader = DataLoader(Subset(loader.dataset, order), batch_size=size, collate_fn=loader.collate_fn)
-    return list(itertools.islice(loader, MEASURED_BATCHES))
+    return spread(batches, MEASURED_BATCHES)
 
 
 def by_batch(model: Model) -> Model:

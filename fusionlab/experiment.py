@@ -203,7 +203,7 @@ def draw_lines(fuser: Fuser, matching: str, data: Data, points: int, trainer: Ma
         fuser: whose models and matchings these are.
         matching: one of its plan's matchings, which was matched by, or ``none``.
         data: what to measure on.
-        points: positions on each line, at least 2.
+        points: positions on each line, at least 3.
         trainer: what the Trainer is made with.
     """
     found = []
@@ -293,7 +293,8 @@ def refuse_misfit(models: Sequence[nn.Module], data: Data, heads: HeadStrategy |
         try:
             owner = test_set.owner if test_set.owner is not None and test_set.owner < len(models) else 0
             known = batch if heads is None else heads.labels(batch, test_set)
-            test_set.scores(models[owner]).update(models[owner], known)
+            scores = test_set.scores(models[owner]) if heads is None else heads.scores(models[owner], test_set)
+            scores.update(models[owner], known)
         except Exception as error:
             # Every model refuses foreign inputs in its own way.
             raise InputError(f"the data {test_set.name!r} does not fit the models: {first_line(error)}") from error

@@ -96,7 +96,7 @@ def test_precision_never_reaches_the_merge(precision: str) -> None:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"points": 1}, "points is 1; expected 0 for no lines, or at least 2"),
+        ({"points": 2}, "points is 2; expected 0 for no lines, or at least 3"),
         ({"points": -2}, "points is -2"),
         ({"points": 10_001}, "points is 10001; expected at most 10,000"),
         ({"methods": {}}, "methods is empty; expected at least one merge method"),

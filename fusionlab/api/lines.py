@@ -33,7 +33,7 @@ def barrier(
         a: the model at position 0, on the device to use, or the path of its checkpoint; not modified.
         b: the model at position 1, of the same class; the smaller one of two sizes is grown first, as `grow` does it.
         data: batches with ``labels``; gone through once for each point, so no one-way iterator.
-        points: evenly spaced positions, both ends included; at least 2.
+        points: evenly spaced positions, both ends included; at least 3.
         inputs: batches, labels ignored, that the points between are run on, other than those they are measured on:
             BatchNorm layers get the running statistics of each point. Without, those of the ends are averaged, which
             tells little.

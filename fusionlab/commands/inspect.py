@@ -15,6 +15,7 @@ from fusionlab.atomic import MIB, atomic_file, refuse_existing, require_space
 from fusionlab.commands import parsing
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.option_groups import add_fields
+from fusionlab.errors import InputError
 from fusionlab.evaluation.symmetry_rows import counted, found_alike, kinds_of, legend_of, name_of_kind, words_of
 from fusionlab.paths import expanded
 from fusionlab.symmetry import Blueprint, Space, blueprint
@@ -57,6 +58,8 @@ def run(argv: Sequence[str]) -> None:
     arguments = parsing.parse(parser, argv)
     picture = None if arguments.picture is None else expanded(arguments.picture)
     if picture is not None:
+        if picture.suffix.lower() != ".png":
+            raise InputError(f"picture is {arguments.picture}; expected the name of a PNG file, such as symmetry.png")
         refuse_existing(picture, arguments.overwrite)
         require_space(picture, MIB)
     model = checkpoints.read(arguments.ckpt, own_module(arguments, argv)).model

@@ -5,28 +5,34 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
 
+from fusionlab.checkpoints.files import ADAPTER_CONFIG, read_json
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 
 # Options that name files or folders that are read, and those that name what is written.
 # A config may lie in the output that it repeats.
-_READ = ("ckpts", "ckpt", "checkpoint", "sources", "source", "anchor", "base", "like", "statistics", "example")
+_READ = (
+    "ckpts", "ckpt", "checkpoint", "sources", "source", "anchor", "base", "like", "statistics", "example",
+    "architecture",
+)  # fmt: skip
 _DATA = ("data", "out_of_domain", "probes")
 _WRITTEN = ("output", "picture")
 # Settings of data that name files.
 _NAMING = re.compile("path|file|folder|tokenizer")
 
 
-def refuse_lost_inputs(parsed: Namespace) -> None:
+def refuse_lost_inputs(parsed: Namespace, beside: Path | None = None) -> None:
     """Refuse an output that may be overwritten and is an input, or a folder that holds one.
 
     Args:
         parsed: the options of a command, before data modules are built.
+        beside: what else is written, beside the output that the options name.
 
     Raises:
         InputError: names both.
@@ -36,6 +42,8 @@ def refuse_lost_inputs(parsed: Namespace) -> None:
     for option in _WRITTEN:
         if isinstance(parsed.get(option), str) and parsed[option]:
             refuse_lost(expanded(parsed[option]), _inputs(parsed))
+    if beside is not None:
+        refuse_lost(beside, _inputs(parsed))
 
 
 def refuse_lost(output: Path, inputs: Iterable[str]) -> None:
@@ -68,8 +76,17 @@ def _inputs(parsed: Namespace) -> Iterator[str]:
     for option in _READ:
         for value in _texts(parsed.get(option)):
             yield value.partition(".py:")[0] + ".py" if ".py:" in value else value
+            yield from _base_of(value)
     for option in _DATA:
         yield from _files(parsed.get(option))
+
+
+def _base_of(path: str) -> Iterator[str]:
+    """The base model that an adapter names: it would change another one."""
+    config = expanded(path) / ADAPTER_CONFIG
+    if config.is_file():
+        with suppress(InputError):
+            yield from _texts(read_json(config).get("base_model_name_or_path"))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -22,6 +22,7 @@ from fusionlab.checkpoints.fp8 import note as scaled_note
 from fusionlab.checkpoints.hub import locate
 from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.differences import tell_differences
+from fusionlab.commands.lost_inputs import refuse_lost_inputs
 from fusionlab.commands.merge_informed import described as statistics_described
 from fusionlab.commands.merge_informed import is_informed, known_of
 from fusionlab.commands.merge_output import progress, tell
@@ -116,6 +117,7 @@ def run(argv: Sequence[str]) -> None:
     like = None if arguments.written_as == "lora" or plain_one else first
     if like is not None and (folder := folder_of(output, expanded(like))) is not None:
         refuse_existing(folder, arguments.overwrite)
+        refuse_lost_inputs(arguments, folder)
     refuse_unpushable(arguments, like)
     find_dtype(arguments.dtype)
     if arguments.max_shard_size is not None:

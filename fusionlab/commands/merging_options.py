@@ -72,6 +72,8 @@ def merge_methods(arguments: Namespace) -> dict[str, dict[str, Any]]:
     names = [name.strip() for name in (text.split(",") if isinstance(text, str) else text)]
     if not names:
         raise InputError("method is an empty list; expected a merge method, or several")
+    if twice := next((name for place, name in enumerate(names) if name in names[:place]), None):
+        raise InputError(f"method names {twice!r} twice; expected each merge method once")
     given = arguments.hyperparameters
     if len(names) > 1:
         for name, values in given.items():

@@ -14,7 +14,7 @@ MOST_POINTS = 10_000
 
 
 def refuse_points(points: int, may_be_none: bool) -> None:
-    """Refuse a number of points that makes no line, or that nobody waits for.
+    """Refuse a number of points with none between the ends, where a barrier would be, or that nobody waits for.
 
     Args:
         points: on the line between two models, both ends included.
@@ -23,8 +23,8 @@ def refuse_points(points: int, may_be_none: bool) -> None:
     Raises:
         InputError: another number.
     """
-    least = "0 for no lines, or at least 2" if may_be_none else "at least 2"
-    if points < 2 and not (may_be_none and points == 0):
+    least = "0 for no lines, or at least 3" if may_be_none else "at least 3"
+    if points < 3 and not (may_be_none and points == 0):
         raise InputError(f"points is {points}; expected {least}")
     if points > MOST_POINTS:
         raise InputError(f"points is {points}; expected at most {MOST_POINTS:,}")

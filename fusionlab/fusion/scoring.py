@@ -54,7 +54,9 @@ class Scoring(Stage[list[ByMetric]]):
             for _, model in answering:
                 run.trainer.precision_plugin.convert_module(model)
             self._answering.append(answering)
-            self._scores.append({place: test_set.scores(model).to(run.device) for place, model in answering})
+            self._scores.append(
+                {place: self.heads.scores(model, test_set).to(run.device) for place, model in answering}
+            )
 
     def batches(self, run: Run) -> Iterator[tuple[int, Mapping[str, Tensor]]]:
         """All batches of all sets, each with the place of its set."""

@@ -53,6 +53,10 @@ class CandidateTest(LightningModule):
         """The model that answers for a candidate on a test set; None where the set is not its task."""
         return candidate.model if self.heads is None else self.heads.scored(candidate, test_set)
 
+    def _new_scores(self, model: nn.Module, test_set: TestSet) -> Scores:
+        """Scores that fit the labels as they come."""
+        return test_set.scores(model) if self.heads is None else self.heads.scores(model, test_set)
+
     def setup(self, stage: str) -> None:
         """Let every process go through all of the test data.
 
@@ -71,7 +75,7 @@ class CandidateTest(LightningModule):
             )
         self._scores = nn.ModuleList(
             nn.ModuleList(
-                test_set.scores(model).keep_examples()
+                self._new_scores(model, test_set).keep_examples()
                 for candidate in self.candidates
                 if (model := self._scored(candidate, test_set)) is not None
             )

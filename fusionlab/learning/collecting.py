@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from fusionlab.errors import InputError
 from fusionlab.forward import LABELS
@@ -15,6 +17,7 @@ from fusionlab.learning.batches import BATCH, DistillationBatch, ExamplePool, ex
 from fusionlab.learning.distillation import Targets, outputs_alone, teacher_targets
 from fusionlab.learning.mixtures import ENOUGH, mixtures
 from fusionlab.learning.supplement import Like, Supplement
+from fusionlab.spreading import in_order, spread_loader
 
 # Of one set of inputs and of the targets for it, at most this many bytes are kept.
 MEMORY = 2**31
@@ -38,7 +41,8 @@ def collect(
         models: the end models, in eval mode.
         batches: of the source.
         own: index of the one model that teaches; all do if None.
-        examples: the most that are of use; what comes after them, or does not fit into memory, is not read.
+        examples: the most that are of use; what comes after them, or does not fit into memory, is not read. Those of
+            a loader that reads in order are from all of its data then (`fusionlab.spreading`).
         with_targets: whether targets are wanted. They are kept where they are no larger than what is left of memory,
             and else computed again for each batch.
         memory: bytes.
@@ -52,22 +56,24 @@ def collect(
         InputError: no batch, or one that is no mapping of tensors.
     """
     teaching = _Teaching(models, own, known, weights)
+    given = _given(batches, own, with_targets)
+    first = next(given, None)
+    if first is None:
+        raise InputError("data holds no batch; expected at least one")
+    own_answers, is_divisible = outputs_alone(models[own or 0], first.to(teaching.device).inputs)
+    examples = examples if answers is None else min(examples, max(1, answers // own_answers))
+    if isinstance(batches, DataLoader) and in_order(batches) and _is_cut(batches, first, examples, memory):
+        given = _given(spread_loader(batches, examples), own, with_targets)
+    else:
+        given = itertools.chain([first], given)
     kept: list[DistillationBatch] = []
-    seen, used, keep, is_divisible, own_answers = 0, 0, with_targets, True, 1
-    for given in batches:
-        if not isinstance(given, Mapping) or not all(isinstance(value, Tensor) for value in given.values()):
-            raise InputError(f"data holds a {type(given).__name__}; expected batches as mappings from names to tensors")
-        named = {name: value for name, value in given.items() if name != LABELS or not with_targets}
-        batch = DistillationBatch(named, own)
-        if not kept:
-            own_answers, is_divisible = outputs_alone(models[own or 0], batch.to(teaching.device).inputs)
-            examples = examples if answers is None else min(examples, max(1, answers // own_answers))
-            # Examples are drawn anew for each step; where one's output depends on the others', so do its targets.
-            keep = keep and is_divisible
+    # Examples are drawn anew for each step; where one's output depends on the others', so do its targets.
+    seen, used, keep = 0, 0, with_targets and is_divisible
+    for batch in given:
         targets = teaching.targets(batch) if keep else None
         # Texts of this batch may be longer; where no targets are kept they are taken to be as long as those before.
         own_answers = own_answers if targets is None else max(1, targets.values.shape[1:-1].numel())
-        used += sum(value.nbytes for value in named.values())
+        used += batch.nbytes[0]
         seen += len(batch)
         if targets is not None and used + targets.values.nbytes > memory:
             # Large outputs, such as logits over a vocabulary, would crowd out the inputs.
@@ -79,11 +85,23 @@ def collect(
         kept.append(replace(batch, targets=targets, is_divisible=is_divisible, answers=own_answers))
         if seen >= examples or used > memory:
             break
-    if not kept:
-        raise InputError("data holds no batch; expected at least one")
     if with_targets and supplement is not None:
         kept = _supplemented(kept, supplement, teaching, examples, memory)
     return ExamplePool(kept)
+
+
+def _given(batches: Iterable[Any], own: int | None, with_targets: bool) -> Iterator[DistillationBatch]:
+    """The batches as they are kept, still without targets; labels are of no use where there will be some."""
+    for given in batches:
+        if not isinstance(given, Mapping) or not all(isinstance(value, Tensor) for value in given.values()):
+            raise InputError(f"data holds a {type(given).__name__}; expected batches as mappings from names to tensors")
+        yield DistillationBatch({key: value for key, value in given.items() if key != LABELS or not with_targets}, own)
+
+
+def _is_cut(loader: DataLoader[Any], first: DistillationBatch, examples: int, memory: int) -> bool:
+    """True if not all of a data set will be read, as no more examples are of use, or fit into memory."""
+    count: int = len(loader.dataset)  # type: ignore[arg-type]
+    return count > examples or count * first.nbytes[0] > memory * len(first)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from fusionlab.merging.ingredients import Ingredients, working_type
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import add_to_base, base_of, check_fraction, task_vectors
 from fusionlab.models import aliases
+from fusionlab.spreading import spread
 from fusionlab.statistics.entropy import mean_entropy
 from fusionlab.types import Batch
 
@@ -46,8 +47,8 @@ def adamerging(
         by: ``layer``, a coefficient for each parameter and model, as in the paper's layer-wise AdaMerging; or ``task``,
             one for each model.
         start: the coefficients at the start; the paper's 0.3.
-        steps: of Adam, from 0 up, each a forward and a backward of every model. Batches are gone through in order, over
-            and over.
+        steps: of Adam, from 0 up, each a forward and a backward of every model. Batches are gone through over
+            and over; of a data set that is read in order, each has examples from all of it.
         learning_rate: above 0, at most 1: about what a coefficient moves by in a step. The paper takes 500 steps of
             1e-3.
 
@@ -60,7 +61,7 @@ def adamerging(
     """
     assert ingredients.model is not None
     count, names = len(ingredients.states), ingredients.floating()
-    batches = [list(own) for own in ingredients.inputs]
+    batches = [spread(own, max(1, steps)) for own in ingredients.inputs]
     if not all(batches):
         raise InputError("adamerging was given no inputs of a model; expected at least one batch of each")
     # A tied parameter has the coefficients of its first name.

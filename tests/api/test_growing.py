@@ -76,7 +76,7 @@ def test_the_line_between_two_sizes_has_their_losses_at_its_ends() -> None:
     models = [vit(0), vit(1, **LARGER)]
     data = [{"pixel_values": torch.randn(8, 1, 8, 8), "labels": torch.arange(8)}]
     with pytest.warns(UserWarning, match=SAID):
-        line = fusionlab.barrier(*models, data, points=2)
+        line = fusionlab.barrier(*models, data, points=3)
     ends = [model(**data[0]).loss.item() for model in models]
     assert line.loss == pytest.approx(ends, rel=1e-4)
 

@@ -92,7 +92,7 @@ def test_a_line_where_data_are_given(ckpts: Path, command: Command) -> None:
 
 def test_a_look_at_inputs_where_weights_leave_it_open(tuned: Path, tmp_path: Path, command: Command) -> None:
     """Fine-tunes of one base: what their plain mean says of training inputs decides, in `advise` and in `fuse`."""
-    line = ("advise", tuned / "a", tuned / "b", "--data", "Digits", "--points", "2")
+    line = ("advise", tuned / "a", tuned / "b", "--data", "Digits", "--points", "3")
     found = json.loads(command(*line, "--json").out)
     data = Digits()
     data.prepare_data()

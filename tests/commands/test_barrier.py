@@ -33,7 +33,7 @@ def test_table(ckpts: Path, tmp_path: Path, command: Command, points: int) -> No
 
 def test_output_and_no_matching(ckpts: Path, tmp_path: Path, command: Command) -> None:
     """With --output the report is written, and --match none leaves only the unmatched line."""
-    arguments = ("barrier", ckpts / "a", ckpts / "b", "--data", "Digits", "--points", "2", "--match", "none")
+    arguments = ("barrier", ckpts / "a", ckpts / "b", "--data", "Digits", "--points", "3", "--match", "none")
     assert command(*arguments, "--output", tmp_path / "out").code == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "results.json", "results.csv", "report.html", "plots", "tensorboard",

@@ -205,7 +205,7 @@ def test_data_of_the_user_are_read_for_every_head(
         [*fuse, "learned", *learned],
         [*fuse, "activations", "--match", "activations", "--method", "regmean", "--polish", "2"],
         ["merge", "a", "b", "--method", "regmean_pp", "--probes", file, "--output", "informed"],
-        ["barrier", "a", "b", "--data", file, "--points", "2", "--match", "none"],
+        ["barrier", "a", "b", "--data", file, "--points", "3", "--match", "none"],
         ["advise", "a", "b", "--data", file],
     ):
         assert_done_or_refused(main(line), line, capsys)

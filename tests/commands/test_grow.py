@@ -140,7 +140,7 @@ def test_a_plain_merge_is_refused_with_the_way_on(sizes: Path, command: Command)
 
 
 def test_barrier_grows_and_says_so(sizes: Path, command: Command) -> None:
-    line = ("barrier", sizes / "small", sizes / "large", "--match", "none", "--data", "Digits", "--points", "2")
+    line = ("barrier", sizes / "small", sizes / "large", "--match", "none", "--data", "Digits", "--points", "3")
     outcome = command(*line)
     assert outcome.code == 0, outcome.err
     assert "different sizes, so that small (residual 16 to 24" in outcome.out

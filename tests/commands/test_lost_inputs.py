@@ -12,6 +12,9 @@ CASES = [
     ("merge m/a m/b --output m", "m holds the input m/a"),
     ("merge m/a m/b --output m/../m/b/", "is the input m/b"),
     ("merge m/a m/b --base m/c --output link", "link is the input m/c"),
+    ("merge files/a.ckpt files/b.ckpt --output files.ckpt", "files holds the input files/a.ckpt"),
+    ("merge adapter adapter --output m/c", "m/c is the input m/c"),
+    ("merge m/a/model.safetensors m/b/model.safetensors --architecture m/c --output m/c", "m/c is the input m/c"),
     ("match m/a --anchor m/b --output m/b", "m/b is the input m/b"),
     ("fuse --ckpts m/a m/b --output m", "m holds the input m/a"),
     ("fuse --ckpts m/a m/b --data rows.csv --output rows.csv", "rows.csv is the input rows.csv"),
@@ -32,6 +35,11 @@ def folder(ckpts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     for name in "abc":
         shutil.copytree(ckpts / name, tmp_path / "m" / name)
     (tmp_path / "link").symlink_to("m/c")
+    for name in ("files", "adapter"):
+        (tmp_path / name).mkdir()
+    for name in "ab":
+        shutil.copy(ckpts / f"lightning_{name}.ckpt", tmp_path / "files" / f"{name}.ckpt")
+    (tmp_path / "adapter" / "adapter_config.json").write_text('{"base_model_name_or_path": "m/c"}')
     (tmp_path / "data").mkdir()
     for place in ("rows.csv", "data/rows.csv"):
         (tmp_path / place).write_text("text,label\nyes,1\nno,0\n")

@@ -166,7 +166,7 @@ def test_other_commands_take_files(command: Command, berts: Sequence[Path], tmp_
     assert outcome.code == 0, outcome.err
     assert "text from `text`" in outcome.err
     assert command("gather", "--data", "plain.csv", berts[0], "--output", tmp_path / "a.safetensors").code == 0
-    outcome = command("barrier", *berts, "--data", "a.csv", "--points", "2", "--match", "none")
+    outcome = command("barrier", *berts, "--data", "a.csv", "--points", "3", "--match", "none")
     assert outcome.code == 0, outcome.err
     assert "accuracy" in outcome.out
 

@@ -92,7 +92,7 @@ def test_other_processes_write_and_print_nothing(
     arguments = {
         "fuse": ("--ckpts", ckpts / "a", ckpts / "b", "--match", "weights"),
         "merge": (ckpts / "a", ckpts / "b"),
-        "barrier": (ckpts / "a", ckpts / "b", "--data", "Digits", "--points", "2", "--match", "none"),
+        "barrier": (ckpts / "a", ckpts / "b", "--data", "Digits", "--points", "3", "--match", "none"),
     }
     monkeypatch.setattr(rank_zero_only, "rank", 1)
     if name == "merge":

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -212,6 +213,16 @@ def test_batches_that_come_once() -> None:
         expected = merged("layer", steps=3, inputs=data)
         found = merged("layer", steps=3, inputs=[iter(own) for own in data])
         assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_data_that_lie_class_by_class() -> None:
+    """Each step's batch has examples from everywhere in a data set that is read in order."""
+    rows = [inputs(seed)[0]["x"][:20] for seed in range(COUNT)]
+    loaders = [DataLoader([{"x": row} for row in own], batch_size=4) for own in rows]
+    apart = [[{"x": own[place::5]} for place in range(5)] for own in rows]
+    expected = merged("layer", steps=9, inputs=apart)
+    for name, tensor in merged("layer", steps=9, inputs=loaders).items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("by", ["task", "layer"])

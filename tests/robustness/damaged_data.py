@@ -37,7 +37,7 @@ def _case(place: Place, path: str, must_refuse: bool = False) -> Case:
         return Case(["gather", model, *data, "--output", OUTPUT], None, must_refuse)
     place.copy(model[:-1] + "b")
     pair = [model, model[:-1] + "b"]
-    return Case(["barrier", *pair, *data, "--points", "2", "--match", "none", "--output", OUTPUT], None, must_refuse)
+    return Case(["barrier", *pair, *data, "--points", "3", "--match", "none", "--output", OUTPUT], None, must_refuse)
 
 
 def _table(place: Place) -> tuple[str, list[dict[str, Any]]]:

@@ -91,7 +91,7 @@ JOBS = {
         ("configs/fit.yaml",),
         goes_on=True,
     ),
-    "barrier": Job(["barrier", "a", "b", "--data", "Digits", "--points", "2", "--match", "none"], ("a", "b")),
+    "barrier": Job(["barrier", "a", "b", "--data", "Digits", "--points", "3", "--match", "none"], ("a", "b")),
 }
 
 

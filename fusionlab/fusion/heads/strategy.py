@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor, nn
 
+from fusionlab.evaluation.scores import Scores
 from fusionlab.fusion.heads.of_base import FittedBase
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
@@ -145,6 +146,15 @@ class HeadStrategy(ABC):
     @abstractmethod
     def scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
         """The model that answers for a candidate on a test set; None where the set is not its task."""
+
+    def scores(self, model: nn.Module, test_set: TestSet) -> Scores:
+        """New scores of a candidate on a test set.
+
+        Args:
+            model: that answers for it.
+            test_set: whose batches come from `labels`.
+        """
+        return test_set.scores(model)
 
     @abstractmethod
     def labels(self, batch: Mapping[str, Tensor], test_set: TestSet) -> Mapping[str, Tensor]:

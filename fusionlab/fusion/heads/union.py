@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.results import END_MODEL
-from fusionlab.forward import LABELS
+from fusionlab.evaluation.scores import Scores
+from fusionlab.evaluation.task_scores import task_of
+from fusionlab.forward import IGNORED, LABELS
 from fusionlab.fusion.heads.labels import merge_heads, with_labels, with_union_heads
 from fusionlab.fusion.heads.merged import MergedHeads
 from fusionlab.fusion.heads.of_base import FittedBase
@@ -67,7 +70,13 @@ class UnionHeads(MergedHeads):
         if candidate.models not in self._silenced:
             index = list(self.models).index(candidate.models[0])
             self._silenced[candidate.models] = self._without_unknown(candidate.model, self.union.known[index])
-        return self._silenced[candidate.models]
+        # Where the candidate is by now, and in the type that it computes in.
+        return self._silenced[candidate.models].to(next(candidate.model.parameters()))
+
+    def scores(self, model: nn.Module, test_set: TestSet) -> Scores:
+        """Those of the joined labels, which batches have the places of."""
+        named = test_set if test_set.class_names is None else replace(test_set, class_names=self.union.labels)
+        return named.scores(model)
 
     def labels(self, batch: Mapping[str, Tensor], test_set: TestSet) -> Mapping[str, Tensor]:
         """A batch whose labels are places among the joined ones, by name."""
@@ -76,8 +85,13 @@ class UnionHeads(MergedHeads):
         if missing := [name for name in test_set.class_names if name not in self.union.labels]:
             raise InputError(f"no end model knows the label {missing[0]!r}; expected some of {self.union.labels}")
         places = torch.tensor([self.union.labels.index(name) for name in test_set.class_names])
-        labels = batch[LABELS]
-        return {**batch, LABELS: torch.where(labels >= 0, places.to(labels.device)[labels.clamp(min=0)], labels)}
+        labels, places = batch[LABELS], places.to(batch[LABELS].device)
+        task = test_set.task or task_of(self.union.models[0])
+        if task == "multilabel":
+            # A label that the data do not have is neither right nor wrong.
+            unknown = labels.new_full((len(labels), len(self.union.labels)), IGNORED)
+            return {**batch, LABELS: unknown.index_copy(1, places, labels)}
+        return {**batch, LABELS: torch.where(labels >= 0, places[labels.clamp(min=0)], labels)}
 
     def _without_unknown(self, model: nn.Module, known: Tensor) -> nn.Module:
         state = dict(model.state_dict())

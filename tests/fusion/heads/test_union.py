@@ -1,0 +1,113 @@
+"""Joined heads: a model scores on data as it does alone, wherever its labels stand among those of all."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import BertConfig, BertForTokenClassification
+
+from fusionlab.evaluation.results import END_MODEL, NO_MATCHING
+from fusionlab.fusion import TestSet
+from fusionlab.fusion.heads import UnionHeads
+from fusionlab.fusion.results import Candidate
+from tests.commands.small import vit
+from tests.symmetry.models import generator, randomize
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 20}
+PEOPLE = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+PLACES = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
+FIRMS = ["O", "B-ORG", "I-ORG"]
+
+
+def tagger(seed: int, names: list[str]) -> nn.Module:
+    config = BertConfig(**SIZES, id2label=dict(enumerate(names)), label2id={name: k for k, name in enumerate(names)})
+    return randomize(BertForTokenClassification(config), seed).float()
+
+
+def classifier(seed: int, names: list[str], **changes: Any) -> nn.Module:
+    model = vit(seed, num_labels=len(names), **changes)
+    model.config.id2label = dict(enumerate(names))
+    return model
+
+
+def sentences(classes: int) -> dict[str, Tensor]:
+    draw = generator(3)
+    labels = torch.randint(classes, (12, 9), generator=draw)
+    return {
+        "input_ids": torch.randint(20, (12, 9), generator=draw),
+        "labels": labels.index_fill(1, torch.tensor([0]), -100),
+    }
+
+
+def images(labels: Tensor) -> dict[str, Tensor]:
+    return {"pixel_values": torch.randn(len(labels), 1, 8, 8, generator=generator(4)), "labels": labels}
+
+
+def found(models: list[nn.Module], test_set: TestSet, batch: dict[str, Tensor], place: int) -> dict[str, float]:
+    """What an end model under joined heads scores."""
+    names = ["a", "b"]
+    heads = UnionHeads(dict(zip(names, models, strict=True)))
+    end = Candidate((names[place],), END_MODEL, NO_MATCHING, heads.models[names[place]])
+    model = heads.scored(end, test_set)
+    assert model is not None
+    scores = heads.scores(model, test_set).keep_examples()
+    scores.update(model, heads.labels(batch, test_set))
+    assert scores.answers().contributions.keys() == scores.compute().keys()
+    return scores.compute()
+
+
+def alone(model: nn.Module, test_set: TestSet, batch: dict[str, Tensor]) -> dict[str, float]:
+    scores = test_set.scores(model)
+    scores.update(model, batch)
+    return scores.compute()
+
+
+@pytest.mark.parametrize("other", [PLACES, FIRMS])
+def test_entities(other: list[str]) -> None:
+    """In another order, and beside types that the other model does not know."""
+    models = [tagger(0, PEOPLE), tagger(1, other)]
+    for place, names in enumerate((PEOPLE, other)):
+        batch, test_set = sentences(len(names)), TestSet("data", task="tokens", class_names=tuple(names))
+        expected = alone(models[place], test_set, batch)
+        assert found(models, test_set, batch, place) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("metric", [None, "macro_f1", "matthews"])
+def test_classes(metric: str | None) -> None:
+    names = [["no", "yes"], ["maybe", "yes", "no"]]
+    models = [classifier(seed, own) for seed, own in enumerate(names)]
+    for place, own in enumerate(names):
+        batch = images(torch.randint(len(own), (20,), generator=generator(place)))
+        options = {} if metric is None else {"metric": metric}
+        test_set = TestSet("data", task="classification", class_names=tuple(own), options=options)
+        expected = alone(models[place], test_set, batch)
+        assert found(models, test_set, batch, place) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("task", [None, "multilabel"])
+@pytest.mark.parametrize("other", [["fear", "joy", "anger"], ["fear", "shame"]])
+def test_several_labels(other: list[str], task: Any) -> None:
+    """Each is put in its place; one that the data do not have is unknown there."""
+    names = [["anger", "joy", "fear"], other]
+    models = [classifier(seed, own, problem_type="multi_label_classification") for seed, own in enumerate(names)]
+    for place, own in enumerate(names):
+        labels = torch.randint(2, (20, len(own)), generator=generator(place)).float()
+        labels[0, 0] = -100
+        test_set = TestSet("data", task=task, class_names=tuple(own))
+        expected = alone(models[place], test_set, images(labels))
+        scores = found(models, test_set, images(labels), place)
+        assert scores["loss"] == pytest.approx(expected["loss"], abs=1e-6)
+        assert scores["micro_f1"] == pytest.approx(expected["micro_f1"], abs=1e-6)
+
+
+def test_an_end_model_answers_in_the_type_of_its_candidate() -> None:
+    """Also where that was converted after it answered."""
+    models = [classifier(seed, names) for seed, names in enumerate((["x", "y"], ["y", "z"]))]
+    heads, test_set = UnionHeads(dict(zip("ab", models, strict=True))), TestSet("data", class_names=("x", "y"))
+    end = Candidate(("a",), END_MODEL, NO_MATCHING, heads.models["a"])
+    for dtype in (torch.float32, torch.float64):
+        end.model.to(dtype)
+        model = heads.scored(end, test_set)
+        assert model is not None
+        assert {parameter.dtype for parameter in model.parameters()} == {dtype}

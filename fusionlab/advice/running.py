@@ -85,10 +85,10 @@ def commands(
         alone = ["merge", *sources, "--method", found.methods[-1]]
     if with_heads:
         # Heads of their own have no outputs in common to learn by, and data are each model's.
-        match = "weights" if match == LEARNED else match
+        match = _without_inputs(match)
         places = ["DATA_" + str(place) for place in range(1, len(sources) + 1)] if data == "DATA" else [data]
         with_data = ["fuse", "--ckpts", *sources, "--heads", "own", "--match", match, "--method", methods]
-        with_data += ["--data", *places, *(["--correct"] if match == CORRELATION else [])]
+        with_data += ["--data", *places]
         alone = ["fuse", "--ckpts", *sources, "--heads", "own", "--match", str(found.match_alone), "--method", "simple"]
     if case == "adapters":
         base = ["--base", str(models[0].base)] if models[0].base else []
@@ -96,12 +96,17 @@ def commands(
     return [shlex.join(["fusionlab", *words, "--output", "merged"]) for words in (with_data, alone)]
 
 
+def _without_inputs(match: str) -> str:
+    """A matching that looks at no inputs in place of one that does."""
+    return "weights" if match in (LEARNED, CORRELATION) else match
+
+
 def _calls(found: Case, match: str | None, with_heads: bool) -> list[str]:
     """The same as lines of Python."""
     if match is None:
         return []
     if with_heads:
-        match = "weights" if match == LEARNED else match
+        match = _without_inputs(match)
         return [f"fusionlab.FusionModule(models, {match!r}, {found.methods[-1]!r}, heads='own')"]
     method = f", method={found.methods[0]!r}" if found.methods[0] != "simple" else ""
     with_data = f"fusionlab.fuse(models, preset={match!r}{method}, data=batches)"

@@ -62,7 +62,7 @@ def chosen_splits(
         if name is not None and name not in parts:
             raise InputError(f"data.{option} is {name!r}; expected one of the splits of the data: {', '.join(parts)}")
     train = train_split or named(parts, TRAIN) or (next(iter(parts)) if len(parts) == 1 else None)
-    test = test_split or _tested(parts, label, train)
+    test = test_split or _tested(parts, label, (train, val_split))
     if use == "outside":
         told = [] if test else ["measured on all of its rows"]
         return ChosenSplits(
@@ -118,9 +118,9 @@ def conll_files(place: Path) -> dict[str, Path]:
     return {file.name: file for file in files if file.suffix in LINES and file.stem.lower() in known}
 
 
-def _tested(parts: Mapping[str, Any], label: str | None, train: str | None) -> str | None:
-    """The split to measure on: called test and labelled, else called as validation splits are, else none."""
-    return _labelled(parts, TEST, label, (train,)) or _labelled(parts, OTHER, label, (train,))
+def _tested(parts: Mapping[str, Any], label: str | None, others: Sequence[str | None]) -> str | None:
+    """The split to measure on: called test and labelled, else called as validation splits are, else none of others."""
+    return _labelled(parts, TEST, label, others) or _labelled(parts, OTHER, label, others)
 
 
 def _labelled(

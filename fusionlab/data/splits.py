@@ -29,7 +29,7 @@ class Splits:
 
 
 def refuse_wrong_splits(splits: Splits) -> None:
-    """Refuse sizes that are no sizes.
+    """Refuse sizes that are no sizes, and a split that settings are chosen on and results are told of.
 
     Raises:
         InputError: names the option.
@@ -38,6 +38,12 @@ def refuse_wrong_splits(splits: Splits) -> None:
         # Not one number is 0 or more: a NaN is neither above nor below.
         if not value >= 0 or (isinstance(value, float) and value >= 1 and not value.is_integer()):
             raise InputError(f"data.{name} is {value}, but a number of rows or a share from 0 to below 1 was expected")
+    validated = splits.names.get("val")
+    if validated is not None and validated == splits.names.get("test") and not splits.test_on_all:
+        raise InputError(
+            f"data.val_split and data.test_split are both {validated!r}; expected two splits, or null for "
+            f"data.val_split and rows of training held out by data.val_size"
+        )
     if splits.limit is not None and splits.limit < 1:
         raise InputError(f"data.limit is {splits.limit}, but at least 1 was expected")
 

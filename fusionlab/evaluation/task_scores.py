@@ -82,14 +82,15 @@ def make_scores(
 
 
 @torch.no_grad()
-def score_of(model: nn.Module, sets: Sequence[Iterable[Mapping[str, Tensor]]]) -> float:
+def score_of(model: nn.Module, sets: Sequence[Iterable[Mapping[str, Tensor]]], scores: Scores | None = None) -> float:
     """A model's main metric over labelled batches; higher is better, so that a loss changes its sign.
 
     Args:
         model: is scored on its own device.
         sets: of batches with ``labels``; all count together.
+        scores: new ones, which say the metric; those of the model's own task if None.
     """
-    scores = make_scores(model).to(next(model.parameters()).device)
+    scores = (make_scores(model) if scores is None else scores).to(next(model.parameters()).device)
     for batches in sets:
         for batch in batches:
             scores.update(model, batch)

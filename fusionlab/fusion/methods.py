@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from torch import Tensor, nn
 
 from fusionlab.evaluation.task_scores import score_of
 from fusionlab.fusion.finishing import normalised
+from fusionlab.fusion.results import TestSet
 from fusionlab.inputs import Inputs
 from fusionlab.merging import check_merge, find_method, merge_states
 from fusionlab.models import with_state
@@ -105,6 +107,10 @@ class Merging:
         )
 
     def _score(self, state: State) -> float:
-        """The score of a merged state on inputs that were held out; higher is better."""
+        """The score of a merged state on inputs that were held out, of several sets the mean; higher is better."""
         assert self.inputs is not None
-        return score_of(normalised(with_merged(self.anchor, state), self.inputs), self.inputs.held_out)
+        model, sets = normalised(with_merged(self.anchor, state), self.inputs), self.inputs.held_out
+        known = [TestSet.of(facts, facts.name) for _, facts in self.inputs.held_out_facts]
+        if len(known) < len(sets):
+            return score_of(model, sets)
+        return fmean(score_of(model, [batches], one.scores(model)) for batches, one in zip(sets, known, strict=True))

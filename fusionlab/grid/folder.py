@@ -14,7 +14,7 @@ from fusionlab.data.overlap import overlap
 from fusionlab.evaluation.comparison import Comparison, Level, Measured, compare
 from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.folder import write
-from fusionlab.evaluation.results import Curve, Results, Row
+from fusionlab.evaluation.results import END_MODEL, Curve, Results, Row
 from fusionlab.evaluation.wording import listing
 from fusionlab.grid import tables
 from fusionlab.grid.cells import Finished
@@ -76,7 +76,7 @@ def write_results(
 
 
 def compare_groups(finished: Sequence[Finished], examples: Examples) -> tuple[list[Comparison], list[Level], list[str]]:
-    """The effect of matching in each group by itself, on the same test examples; means over its seeds.
+    """The effect of matching in each group by itself, and of merging, on the same test examples; means over its seeds.
 
     Args:
         finished: all cells.
@@ -86,16 +86,22 @@ def compare_groups(finished: Sequence[Finished], examples: Examples) -> tuple[li
         Comparisons, levels, and a sentence for each group of which the examples cannot be paired.
     """
     groups: dict[tuple[str, ...], list[Cell]] = {}
+    ends: dict[tuple[str, int], Cell] = {}
     for done in finished:
         if done.error is None:
             groups.setdefault(done.cell.models, []).append(done.cell)
+            if done.cell.method == END_MODEL:
+                ends[done.cell.models[0], done.cell.seed] = done.cell
     comparisons: list[Comparison] = []
     levels: list[Level] = []
     notes: list[str] = []
     for models, cells in groups.items():
+        seeds = dict.fromkeys(cell.seed for cell in cells)
+        places = [(name, seed) for name in models for seed in seeds] if len(models) > 1 else []
+        members = [ends[place] for place in places if place in ends]
         try:
             # One group at a time: the examples of all of them may be more than memory holds.
-            found = compare(examples(cells))
+            found = compare(_in_a_group(examples([*cells, *members]), models))
         except ValueError as error:
             notes.append(
                 f"{' + '.join(models)}: {error}; its test data changed between two starts. Remove its files from "
@@ -103,8 +109,15 @@ def compare_groups(finished: Sequence[Finished], examples: Examples) -> tuple[li
             )
             continue
         comparisons += found[0]
-        levels += found[1]
+        levels += [level for level in found[1] if level.models == models]
     return comparisons, levels, notes
+
+
+def _in_a_group(measured: Iterable[Measured], models: tuple[str, ...]) -> list[Measured]:
+    """Its merges and end models on the test sets of the merges, in the domains that those have for the group."""
+    measured = list(measured)
+    domains = {one.data_set: one.domain for one in measured if one.models == models}
+    return [replace(one, domain=domains[one.data_set]) for one in measured if one.data_set in domains]
 
 
 def failures(finished: Sequence[Finished]) -> list[str]:

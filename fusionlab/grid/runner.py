@@ -23,6 +23,7 @@ from fusionlab.evaluation.curves import Curve
 from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, MULTITASK
 from fusionlab.experiment import draw_lines, refuse_misfit
 from fusionlab.fusion import Candidate, CandidateTest, Data, Fuser, FusionPlan, HeadStrategy
+from fusionlab.grid.accepted import Make, fuser_for, fuser_of
 from fusionlab.grid.cells import CellStore, Finished
 from fusionlab.grid.data_sets import TestData
 from fusionlab.grid.design import Cell, EndModel, Grid
@@ -66,7 +67,7 @@ class GridRunner:
         self.data = TestData(grid)
         self._statistics = StatisticsFiles(self.folder / "statistics", grid)
         self.broken: dict[Trained, Exception] = {}
-        self._group: tuple[tuple[tuple[str, ...], int], Fuser] | None = None
+        self._group: tuple[tuple[tuple[str, ...], int], tuple[Fuser, Make]] | None = None
         self._note = ""
         self.fault: Exception | None = None
 
@@ -147,9 +148,10 @@ class GridRunner:
             seconds = time.perf_counter() - start if is_new else None
             candidate = Candidate(cell.models, cell.method, cell.matching, model, seconds)
             return self._test(cell, [model], candidate, data)
-        fuser = self._fuser(cell.models, cell.seed)
+        fuser, make = self._fuser(cell.models, cell.seed)
         if cell.method == ENSEMBLE:
             return self._test(cell, fuser.end_models, fuser.ensemble_of_all(), data, fuser.heads)
+        fuser = fuser_for(fuser, make, self._plan(cell.seed), cell.method, cell.matching)
         merged = run(self._merged(fuser, cell), partial(self._trainer, "matching and merging"))
         finished = self._test(cell, fuser.end_models, merged, data, fuser.heads)
         distances = tuple(found for found in fuser.fused.distances if found.matching == cell.matching)
@@ -182,8 +184,11 @@ class GridRunner:
     def _trainer(self, label: str) -> Trainer:
         return make_trainer(self.trainer, label, leave=False)
 
-    def _fuser(self, group: tuple[str, ...], seed: int) -> Fuser:
-        """The fuser of a group; kept until the next group, so that a matching is found once for all methods."""
+    def _plan(self, seed: int) -> FusionPlan:
+        return FusionPlan(self.grid.matchings, self.grid.methods, heads=self.grid.heads, seed=seed)
+
+    def _fuser(self, group: tuple[str, ...], seed: int) -> tuple[Fuser, Make]:
+        """The fuser of a group, and what makes another; kept until the next group, so that matchings are found once."""
         if self._group is None or self._group[0] != (group, seed):
             if self._group is not None:
                 self._group = None
@@ -196,11 +201,14 @@ class GridRunner:
             models |= {name: growth.model for name, growth in growths.items()}
             self._note = " ".join(filter(None, [measured_note(models), f"{told(growths)}." if growths else ""]))
             kind = PublishedFuser if grid.protocol == "published" else Fuser
-            plan = FusionPlan(grid.matchings, grid.methods, heads=grid.heads, seed=seed)
-            known = self._statistics.read(models, seed)
-            fuser = kind(models, plan, inputs, known, self._base)
-            fuser.matchings.place = Workplace(device_of(str(self.trainer.get("accelerator", "auto"))))
-            self._group = (group, seed), fuser
+            known, base = self._statistics.read(models, seed), self._base
+
+            def make(plan: FusionPlan) -> Fuser:
+                fuser = kind(models, plan, inputs, known, base)
+                fuser.matchings.place = Workplace(device_of(str(self.trainer.get("accelerator", "auto"))))
+                return fuser
+
+            self._group = (group, seed), (fuser_of(make, self._plan(seed)), make)
         return self._group[1]
 
     @cached_property

@@ -11,6 +11,7 @@ from fusionlab.evaluation.bootstrap import clusters_of, over_clusters
 from fusionlab.evaluation.comparison import GroupComparison
 from fusionlab.evaluation.metrics import is_fraction, lower_is_better
 from fusionlab.evaluation.results import END_MODEL, NO_MATCHING, UNMATCHED, Domain, Results, Row, main_columns
+from fusionlab.evaluation.rows import MULTITASK
 from fusionlab.evaluation.wording import format_value, metric_label
 from fusionlab.grid.cells import Finished
 
@@ -99,7 +100,8 @@ def summarize(finished: Iterable[Finished], identity: Identity = named) -> list[
     }
     groups = list(dict.fromkeys((d.cell.models, d.cell.seed) for d in cells if d.cell.method != END_MODEL))
     times, whole = _times(cells), _whole(finished)
-    lines = _end_model_lines(scores, groups, times.get((END_MODEL, NO_MATCHING)))
+    merged = [(d.cell.models, d.cell.seed) for d in cells if d.cell.method not in (END_MODEL, MULTITASK)]
+    lines = _end_model_lines(scores, list(dict.fromkeys(merged)), times.get((END_MODEL, NO_MATCHING)))
     keys = dict.fromkeys((d.cell.method, d.cell.matching) for d in cells if d.cell.method != END_MODEL)
     references = [key for key in keys if key[1] == NO_MATCHING]
     for method, matching in [*references, *(key for key in keys if key not in references)]:

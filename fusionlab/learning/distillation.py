@@ -21,7 +21,7 @@ from fusionlab.types import Batch
 
 Kind = Literal["classes", "labels", "values"]
 # Masks over tokens that a batch may carry, that of a decoder's tokens first.
-MASKS = ("decoder_attention_mask", "attention_mask")
+MASKS, DECODER = ("decoder_attention_mask", "attention_mask"), "decoder_input_ids"
 
 
 # Not frozen: a Trainer in double precision converts the tensors of a batch in place.
@@ -204,7 +204,8 @@ def kind_of(model: nn.Module, output: Any) -> Kind:
 
 def token_mask(rows: Tensor, batch: Batch) -> Tensor | None:
     """The mask of rows ``(batch, tokens)`` whose tokens count, as numbers; None where no mask of the batch fits."""
-    for name in MASKS:
+    # Tokens that a decoder writes are not those that the encoder's mask is of.
+    for name in MASKS[:1] if DECODER in batch else MASKS:
         if name in batch and rows.ndim == 2 and batch[name].shape == rows.shape:
             return batch[name].to(rows)
     return None

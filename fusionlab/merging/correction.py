@@ -120,6 +120,8 @@ def _sites(model: nn.Module, batches: Iterable[Batch]) -> _Sites:
     normalised = _normalised(model, maps, norms, first)
     maps = replace(maps, weights={n: w for n, w in maps.weights.items() if n not in normalised})
     explore(model, maps, first)
+    # Experts that are modules read what is sent to them, as often as it is.
+    maps = replace(maps, weights={n: w for n, w in maps.weights.items() if n in maps.layouts})
     return _Sites(maps, norms)
 
 

@@ -76,7 +76,7 @@ def fisher(
         for index, (state, weight) in enumerate(zip(ingredients.states, ingredients.weights, strict=True)):
             precision = weight * scaled(index, name, mean).clamp(min=scaled.least)
             # As a difference to the mean, what the models agree on stays as it is to the last digit.
-            change += precision * (state[name].double() - mean)
+            change += precision * (state[name].to(mean) - mean)
             total += precision
         merged[name] = (mean + torch.where(total > 0, change / total, 0)).to(merged[name].dtype)
     return merged

@@ -79,6 +79,7 @@ def optimal_transport(
     Returns:
         The merged state, in the first model's types, a few parameters at a time: as their maps are found, and then
         those without units. A layer's maps wait for those of the layers before, of which no parameter is held then.
+        Of tied embeddings, that the stream's first map moves and the last one, a model has what the last made.
 
     Raises:
         InputError: an option that does not exist, activations of different inputs, or a transport without solution.

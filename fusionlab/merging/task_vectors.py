@@ -20,8 +20,9 @@ def base_of(ingredients: Ingredients) -> State:
 def task_vectors(ingredients: Ingredients, name: str) -> Tensor:
     """The change of one parameter in each model, shape ``(models, *shape)``, in float32 or better."""
     base = base_of(ingredients)[name]
-    dtype = working_type(ingredients.states[0][name])
-    return torch.stack([state[name].to(dtype) - base.to(state[name].device, dtype) for state in ingredients.states])
+    first = ingredients.states[0][name]
+    device, dtype = first.device, working_type(first)
+    return torch.stack([state[name].to(device, dtype) - base.to(device, dtype) for state in ingredients.states])
 
 
 def flattened(changes: Tensor) -> Tensor:

@@ -266,11 +266,18 @@ def _trainer_for(model: nn.Module) -> Trainer:
 @contextmanager
 def _unchanged(model: nn.Module) -> Iterator[None]:
     """A model in eval mode, whose mode, device and dtypes come back: the Trainer changes them."""
-    tensors = [*model.parameters(), *model.buffers()]
-    places = [(tensor.device, tensor.dtype) for tensor in tensors]
+    places = [(parameter, parameter.device, parameter.dtype) for parameter in model.parameters()]
+    # A module that is moved gets other tensors for its buffers.
+    buffers = [
+        (module, name, buffer)
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False)
+    ]
     try:
         with in_eval_mode(model):
             yield
     finally:
-        for tensor, (device, dtype) in zip(tensors, places, strict=True):
-            tensor.data = tensor.data.to(device, dtype)
+        for parameter, device, dtype in places:
+            parameter.data = parameter.data.to(device, dtype)
+        for module, name, buffer in buffers:
+            setattr(module, name, buffer)

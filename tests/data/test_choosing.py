@@ -45,6 +45,8 @@ def test_settings_are_chosen_on_a_validation_split_that_is_not_measured_on() -> 
     }
     measured = chosen_splits({"train": ROWS, "dev": ROWS}, "measuring", "label", val_size=0.3).options
     assert measured == {"train_split": "train", "val_split": None, "val_size": 0.3, "test_split": "dev"}
+    given = chosen_splits({"train": ROWS, "dev": ROWS}, "measuring", "label", val_split="dev", test_size=0.2).options
+    assert given == {"train_split": "train", "val_split": "dev", "test_split": None, "test_size": 0.2}
     hidden = chosen_splits({"train": ROWS, "validation": HIDDEN, "test": ROWS}, "measuring", "label")
     assert hidden.options["val_split"] is None
     assert chosen_splits({"train": ROWS}, "measuring", test_size=2, val_size=3).options == {

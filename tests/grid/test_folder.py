@@ -117,6 +117,34 @@ def test_groups_are_compared_on_their_test_examples(finished: list[Finished]) ->
     assert all(c.lower is not None and 0 < c.lower < 0.1 for c in comparisons)
     assert {level.models for level in levels} == {AB, AC, ("a",)}
     assert not notes
+    # And with the end model of it that was measured there too; of the others nothing is known.
+    own = {(one.models, one.matching, one.data_set): one.references for one in levels if len(one.models) > 1}
+    for group in (AB, AC):
+        (reference,) = own[group, "paper", "X"]
+        assert reference.reference == ("a",)
+        assert reference.difference == pytest.approx(0.1)
+        assert reference.lower is not None
+        assert 0 < reference.lower < 0.1
+        assert own[group, "paper", group[1].upper()] == ()
+    assert len(levels) == len({(one.models, one.method, one.matching, one.data_set, one.metric) for one in levels})
+
+
+def test_an_end_model_is_compared_on_a_set_that_is_in_domain_for_the_group(finished: list[Finished]) -> None:
+    """Out of its own domain, as it was trained on the data of another one of the group."""
+
+    def shared(cells: Iterable[Cell]) -> list[Measured]:
+        return [
+            replace(one, data_set="B", domain="out" if len(one.models) == 1 else "in")
+            for one in examples(cells)
+            if one.domain == "in"
+        ]
+
+    ends = [Finished(Cell((name,), "end model", "-", 0), ()) for name in "ab"]
+    _, levels, notes = compare_groups([*(done for done in finished if done.cell.models == AB), *ends], shared)
+    assert not notes
+    (found,) = (one for one in levels if one.matching == "paper")
+    assert [one.reference for one in found.references] == [("a",), ("b",), AB]
+    assert [one.domain for one in levels if one.models == ("a",)] == ["out"]
 
     def changed(cells: Iterable[Cell]) -> list[Measured]:
         found = examples(cells)

@@ -95,6 +95,15 @@ def test_end_models_are_three_levels(finished: list[Finished]) -> None:
     assert outside.value == pytest.approx((0.6 + 0.2 + 0.1) / 3), "other end models' test sets are not out of domain"
 
 
+def test_a_multitask_model_is_no_group(finished: list[Finished]) -> None:
+    """It is measured on everybody's test sets, on which no pair was."""
+    multitask = cell(("a", "b", "c"), "multi-task", "-", 0, {(name, "in"): 0.9 for name in "ABC"})
+    lines = summarize([*finished, multitask])
+    assert find(lines, "multi-task").scores["in"] == Mean(pytest.approx(0.9), None, 1)
+    for level in (OWN, SINGLE, BEST):
+        assert find(lines, level) == find(summarize(finished), level)
+
+
 def test_an_end_model_that_was_not_measured_everywhere_is_no_level(finished: list[Finished]) -> None:
     """Its score at home is no score on all test sets of its group; without it the group has no best one."""
     own = [replace(done, rows=tuple(row for row in done.rows if row.domain == "in")) for done in finished[:3]]

@@ -27,6 +27,7 @@ from fusionlab.grid.accepted import Make, fuser_for, fuser_of
 from fusionlab.grid.cells import CellStore, Finished
 from fusionlab.grid.data_sets import TestData
 from fusionlab.grid.design import Cell, EndModel, Grid
+from fusionlab.grid.fingerprints import digest
 from fusionlab.grid.places import Here, Place, Trained
 from fusionlab.grid.published import PublishedFuser
 from fusionlab.grid.statistics_files import StatisticsFiles
@@ -35,7 +36,7 @@ from fusionlab.inputs import Inputs
 from fusionlab.matching.workplace import Workplace
 from fusionlab.sentences import sentence
 from fusionlab.stages import Stages, run
-from fusionlab.trainers import device_of, make_trainer
+from fusionlab.trainers import Devices, device_of, make_trainer
 
 Train = Callable[[EndModel, int, Path], None]
 
@@ -77,7 +78,7 @@ class GridRunner:
 
     def kept(self, cell: Cell) -> Finished | None:
         """A finished cell; one that lacks a test set is not finished, once the set is there."""
-        done = self.store.read(cell, self.grid.fingerprint(cell))
+        done = self.store.read(cell, self._fingerprint(cell))
         is_whole = done is None or not done.missing or set(done.missing) <= set(self.data.missing(cell))
         return done if is_whole else None
 
@@ -121,7 +122,7 @@ class GridRunner:
 
     def _written(self, finished: Finished, start: float) -> Finished:
         finished = replace(finished, seconds=time.perf_counter() - start)
-        self.store.write(finished, self.grid.fingerprint(finished.cell))
+        self.store.write(finished, self._fingerprint(finished.cell))
         # On the disk now; the examples of all cells at once may be more than memory holds.
         return replace(finished, measured=())
 
@@ -135,7 +136,13 @@ class GridRunner:
 
     def examples(self, cells: Iterable[Cell]) -> list[Measured]:
         """The part of each test example in some cells' scores; none for cells that were made before it was kept."""
-        return [one for cell in cells for one in self.store.examples(cell, self.grid.fingerprint(cell))]
+        return [one for cell in cells for one in self.store.examples(cell, self._fingerprint(cell))]
+
+    def _fingerprint(self, cell: Cell) -> str:
+        """That of the grid, and the precision of the passes where it is another than usual."""
+        precision = str(self.trainer.get("precision") or Devices.precision)
+        found = self.grid.fingerprint(cell)
+        return found if precision == Devices.precision else digest([found, precision])
 
     def _measure(self, cell: Cell) -> Finished:
         # First, as it costs least: data that are missing fail a cell before any model is trained for it.

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from fusionlab.data import Digits
+from fusionlab.data import Digits, Emotion
 from fusionlab.errors import InputError
 from fusionlab.grid.design import Cell, EndModel, Grid, make_groups
+from fusionlab.grid.fingerprints import signature
 from fusionlab.matching.permutations import PermutationOptions
 from fusionlab.matching.recipe import Recipe, recipe
 
@@ -82,6 +83,21 @@ def test_an_end_models_own_data_counts() -> None:
     with_a, without = Cell(("a", "b"), "simple", "none", 0), Cell(("b", "c"), "simple", "none", 0)
     assert first.fingerprint(with_a) != second.fingerprint(with_a)
     assert first.fingerprint(without) == second.fingerprint(without)
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_data_that_were_written_anew_count(tmp_path: Path, is_folder: bool) -> None:
+    """A table of other rows by the same name; by a hub id nothing is looked at."""
+    place = tmp_path / "rows"
+    file = place / "train.csv" if is_folder else place
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("text,label\nyes,1\n")
+    found = []
+    for time in (2_000_000_000, 2_000_000_000, 2_000_000_009):
+        os.utime(file, (time, time))
+        found.append(signature(Emotion(str(place), "bytes")))
+    assert found[0] == found[1] != found[2]
+    assert "written" not in signature(Emotion("team/rows", "bytes"))
 
 
 def test_a_base_model_in_place_of_another_counts(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ import pytest
 from fusionlab import checkpoints
 from fusionlab.errors import InputError
 from fusionlab.grid.design import Cell, EndModel, Grid
+from fusionlab.grid.runner import GridRunner
 from fusionlab.grid.summary import summarize
 from fusionlab.matching.recipe import recipe
 from tests.commands.small import bert, vit
-from tests.grid.toys import Words, berts, grid, numbers, runner, vits
+from tests.grid.toys import CPU, Words, berts, grid, no_training, numbers, runner, vits
 
 
 def test_reading_data_changes_no_fingerprint(tmp_path: Path) -> None:
@@ -39,6 +40,14 @@ def test_resumes_with_the_same_numbers(tmp_path: Path, monkeypatch: pytest.Monke
     assert [done.curves for done in parts] == [done.curves for done in whole]
     assert [line.scores for line in summarize(parts)] == [line.scores for line in summarize(whole)]
     assert [line.gains for line in summarize(parts)] == [line.gains for line in summarize(whole)]
+
+
+def test_passes_in_another_precision_are_made_anew(tmp_path: Path) -> None:
+    given = grid(vits(tmp_path))
+    list(runner(given, tmp_path / "out").run())
+    for precision, is_kept in (("32-true", True), ("bf16-mixed", False)):
+        again = GridRunner(given, tmp_path / "out", no_training, {**CPU, "precision": precision})
+        assert {done is not None for _, done in again.state()} == {is_kept}
 
 
 def test_settings_recompute_what_they_touch(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from fusionlab.errors import InputError
-from fusionlab.forward import LABELS
+from fusionlab.forward import IGNORED, LABELS
 from fusionlab.learning.batches import BATCH, DistillationBatch, ExamplePool, examples_at_once
-from fusionlab.learning.distillation import Targets, outputs_alone, teacher_targets
+from fusionlab.learning.distillation import DECODER, MASKS, Targets, outputs_alone, teacher_targets
 from fusionlab.learning.mixtures import ENOUGH, mixtures
 from fusionlab.learning.supplement import Like, Supplement
 from fusionlab.spreading import in_order, spread_loader
@@ -95,7 +95,16 @@ def _given(batches: Iterable[Any], own: int | None, with_targets: bool) -> Itera
     for given in batches:
         if not isinstance(given, Mapping) or not all(isinstance(value, Tensor) for value in given.values()):
             raise InputError(f"data holds a {type(given).__name__}; expected batches as mappings from names to tensors")
-        yield DistillationBatch({key: value for key, value in given.items() if key != LABELS or not with_targets}, own)
+        yield DistillationBatch(_without_labels(given) if with_targets else dict(given), own)
+
+
+def _without_labels(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A batch without labels; what they say of a decoder's tokens that do not count is its mask, where it has none."""
+    kept, labels = {name: value for name, value in given.items() if name != LABELS}, given.get(LABELS)
+    written = kept.get(DECODER)
+    if labels is not None and written is not None and MASKS[0] not in kept and labels.shape == written.shape:
+        kept[MASKS[0]] = (labels != IGNORED).long()
+    return kept
 
 
 def _is_cut(loader: DataLoader[Any], first: DistillationBatch, examples: int, memory: int) -> bool:

@@ -21,7 +21,8 @@ from fusionlab.types import Batch
 
 Kind = Literal["classes", "labels", "values"]
 # Masks over tokens that a batch may carry, that of a decoder's tokens first.
-MASKS, DECODER = ("decoder_attention_mask", "attention_mask"), "decoder_input_ids"
+DECODER = "decoder_input_ids"
+MASKS = ("decoder_attention_mask", "attention_mask")
 
 
 # Not frozen: a Trainer in double precision converts the tensors of a batch in place.

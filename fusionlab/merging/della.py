@@ -72,9 +72,11 @@ def della(
 
 def keeping(changes: Tensor, density: float, epsilon: float) -> Tensor:
     """The probability of keeping each entry of the task vectors of one parameter, both ``(models, *shape)``."""
+    if not changes.numel():
+        return torch.full_like(changes, density)
     rows = changes.flatten(2) if changes.dim() > 2 else changes.reshape(len(changes), 1, max(1, changes[0].numel()))
     columns = rows.shape[-1]
-    if not changes.numel() or columns < 2 or epsilon == 0:
+    if columns < 2 or epsilon == 0:
         return torch.full_like(changes, density)
     ranks = rows.abs().argsort(dim=-1, stable=True).argsort(dim=-1).to(changes.dtype)
     return (density - epsilon + 2 * epsilon * ranks / (columns - 1)).reshape(changes.shape)

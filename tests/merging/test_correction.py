@@ -16,6 +16,7 @@ from fusionlab.models import with_state
 from fusionlab.symmetry import Alignment, blueprint
 from tests.commands.small import randomized, timm_vit, vit
 from tests.statistics.passes import model_of
+from tests.symmetry.infer.cases.seq2seq import SAMPLES
 from tests.symmetry.models import relative
 
 
@@ -101,6 +102,19 @@ def test_every_unit_gets_the_mean_of_its_twins_moments(name: str) -> None:
         for moment in moments if corrected.get_submodule(layer).bias is not None else moments[:1]:
             expected = 0.25 * moment(first[layer]) + 0.75 * moment(second[layer])
             assert torch.allclose(moment(found[layer]), expected, rtol=1e-3, atol=1e-3), layer
+
+
+def test_experts_that_are_modules_are_left_as_they_are() -> None:
+    """They read what is sent to them; all else is corrected."""
+    sample = next(sample for sample in SAMPLES if sample.name == "switch_transformers")
+    twins = [randomized(sample.build().float(), seed).eval() for seed in range(2)]
+    merged = with_state(twins[0], merge_states([twin.state_dict() for twin in twins], "simple"))
+    draw = torch.Generator().manual_seed(0)
+    batch = {name: torch.randint(20, (4, 6), generator=draw) for name in ("input_ids", "decoder_input_ids")}
+    before, found = merged.state_dict(), correct(merged, twins, [batch]).state_dict()
+    changed = {name for name, tensor in found.items() if not torch.equal(tensor, before[name])}
+    assert changed
+    assert not any(".experts." in name for name in changed)
 
 
 @pytest.mark.parametrize("name", BUILDERS)

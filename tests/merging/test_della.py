@@ -22,6 +22,7 @@ def test_probabilities_rise_with_the_rank_in_a_row() -> None:
     torch.testing.assert_close(keeping(vector, 0.5, 0.2), torch.tensor([[0.6, 0.4, 0.5, 0.3, 0.7]]))
     assert keeping(torch.ones(2, 4, 1), 0.5, 0.2).tolist() == [[[0.5]] * 4] * 2
     assert keeping(torch.ones(2), 0.5, 0.2).tolist() == [0.5, 0.5]
+    assert keeping(torch.ones(2, 0), 0.5, 0.2).shape == (2, 0)
 
 
 def test_the_mean_over_seeds_is_the_mean_of_the_models() -> None:

@@ -14,11 +14,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from fusionlab.errors import InputError
+from fusionlab.forward import forward
 from fusionlab.statistics import Activations, Fisher, Grams, Statistics
 from fusionlab.statistics.files import load, save
 from fusionlab.statistics.gather import gather
 from fusionlab.symmetry import blueprint
 from fusionlab.trainers import quiet_trainer
+from tests.merging.convolutions import images, resnet
 from tests.statistics.passes import Batch, batched, examples_for, grams_of, model_of, passed, trainer
 from tests.symmetry.models import generator
 from tests.together import free_port, run_together
@@ -141,6 +143,22 @@ def test_model_is_left_as_it_was() -> None:
     assert {name: p.requires_grad for name, p in model.named_parameters()} == flags
     assert all(p.grad is None for p in model.parameters())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [(torch.bfloat16, "32-true"), (torch.float32, "64-true")])
+def test_buffers_are_left_as_they_were(dtype: torch.dtype, precision: str) -> None:
+    """Those that a module has in parameters' types, which are measured in another one."""
+    model = resnet().to(dtype)
+    before = {name: (id(buffer), buffer.clone()) for name, buffer in model.named_buffers()}
+    assert any(buffer.is_floating_point() for _, buffer in before.values())
+    batches = [{"pixel_values": batch["pixel_values"].float()} for batch in images(3, 4, size=16)]
+    found = gather(model, batches, ("gram",), trainer=lambda: trainer(precision=precision))
+    found["gram"].check(model.state_dict(), "the model")
+    for name, buffer in model.named_buffers():
+        assert id(buffer) == before[name][0]
+        assert buffer.dtype == before[name][1].dtype
+        assert torch.equal(buffer, before[name][1])
+    forward(model, {"pixel_values": batches[0]["pixel_values"].to(dtype)})
 
 
 def test_dropout_is_off() -> None:

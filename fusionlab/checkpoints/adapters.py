@@ -38,12 +38,14 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
     "monteclora_config": (None,),
     "velora_config": (None,),
     "kasa_config": (None,),
+    # Of the base model, where the newest is read.
+    "revision": (None, "main"),
     # Others begin with another base model, or their files are told from plain ones by nothing.
     "init_lora_weights": (None, True, False, "gaussian", "eva", "orthogonal"),
 }
 # What else may stand there: read below, told by the weights, or of training alone.
 _READ = {
-    "peft_type", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode",
+    "peft_type", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "inference_mode",
     "r", "target_modules", "exclude_modules", "lora_alpha", "lora_dropout", "fan_in_fan_out", "bias", "use_rslora",
     "modules_to_save", "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern", "megatron_core",
     "loftq_config", "eva_config", "corda_config", "lora_ga_config", "use_dora", "qalora_group_size", "runtime_config",

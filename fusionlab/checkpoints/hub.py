@@ -13,7 +13,7 @@ from fusionlab.suggestions import beside
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 # fnmatch's * also matches slashes, so names are given with their beginning: other formats in subfolders stay away.
-_DESCRIPTION = ["*.json", "*.txt", "*.model", "*.jinja", "README.md"]
+_DESCRIPTION = ["*.json", "*.txt", "*.model", "*.spm", "*.tiktoken", "*.codes", "*.bpe", "*.jinja", "README.md"]
 _SAFETENSORS = ["model.safetensors", "model-*.safetensors", "adapter_model.safetensors"]
 _NOT_FOUND = ("RepositoryNotFound", "GatedRepo", "Unauthorized", "DatasetNotFound")
 _PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin", "adapter_model.bin"]

@@ -1,4 +1,4 @@
-"""Notes on end models that differ in what stands beside their parameters: tokenizers, preprocessors, labels."""
+"""Notes on end models that differ beside their parameters: in tokenizers, preprocessors, settings, labels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fusionlab.commands.other_labels import tell_other_labels
 from fusionlab.commands.other_processors import tell_other_processors
+from fusionlab.commands.other_settings import tell_other_settings
 from fusionlab.commands.other_tokens import tell_other_tokens
 
 
@@ -25,5 +26,6 @@ def tell_differences(
     """
     tell_other_tokens(sources, names)
     tell_other_processors(sources, names, is_merged)
+    tell_other_settings(sources, names, is_merged)
     if is_merged and shares_heads:
         tell_other_labels(sources, names)

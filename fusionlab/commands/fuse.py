@@ -29,6 +29,7 @@ from fusionlab.commands.fuse_output import advised_note, index_of_fusion, size_o
 from fusionlab.commands.fuse_shape import is_of_lightning
 from fusionlab.commands.grow import as_grown, of_one_size
 from fusionlab.commands.option_groups import add_fields, told
+from fusionlab.commands.plain_folder import library_of
 from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import repeat_config
 from fusionlab.commands.sentence_modules import modules_of_fusion
@@ -177,7 +178,7 @@ def _in_memory(
     made |= {f"{label}, grown": growing.described(growth) for label, growth in growths.items()}
     parents = merging_options.parents(found, arguments)
     index = index_of_fusion(fused, results, measured)
-    card = merge_card(parents, made, next(iter(found.values())).format, card_table(results), index)
+    card = merge_card(parents, made, library_of(next(iter(found.values()))), card_table(results), index)
     notes = [advised_note(advised, results), *([f"{growing.told(growths)}."] if growths else []), *results.notes]
     notes = [*notes, *told, *held, *way_back(argv, results, polishing is None)]
     results = replace(results, settings=settings, notes=notes)

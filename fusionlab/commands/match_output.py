@@ -13,6 +13,7 @@ from rich.table import Table
 from fusionlab import printing
 from fusionlab.checkpoints import Checkpoint
 from fusionlab.checkpoints.card import parent, twin_card
+from fusionlab.checkpoints.hub import locate
 from fusionlab.dtypes import name_of
 from fusionlab.evaluation.wording import format_change
 from fusionlab.growing import Growth, described
@@ -54,7 +55,7 @@ def card(
         growth: what was done to it before it was matched, if it was grown.
     """
     made = {"matching": str(recipe), "seed": str(seed)} | ({} if growth is None else {"grown": described(growth)})
-    return twin_card(parent(name, model.location), anchor, made, model.format)
+    return twin_card(parent(name, model.location, locate(model.source)), anchor, made, model.format)
 
 
 def types_note(words: str, dtype: torch.dtype | None) -> list[str]:

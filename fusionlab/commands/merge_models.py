@@ -20,7 +20,7 @@ from fusionlab.commands.example import own_module
 from fusionlab.commands.extracted import difference
 from fusionlab.commands.merge_output import tell
 from fusionlab.commands.outside import tell_outside
-from fusionlab.commands.plain_folder import write_plain_folder
+from fusionlab.commands.plain_folder import library_of, write_plain_folder
 from fusionlab.commands.plain_place import folder_of, is_folder
 from fusionlab.commands.repeat import REPEAT, with_hashes
 from fusionlab.commands.sentence_modules import merged_modules
@@ -28,6 +28,7 @@ from fusionlab.dtypes import Types, common_types, find_dtype, merge_note, stored
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.results import UNMATCHED
+from fusionlab.finite import refuse_not_finite
 from fusionlab.fusion import Candidate, Fuser, FusionPlan
 from fusionlab.merging import find_method
 from fusionlab.models import aliases
@@ -77,6 +78,7 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
     # Modules that differ are refused before any work.
     modules, notes = ({}, []) if base is not None else merged_modules(found, recipe, arguments.base)
     merged = run_stages(fuser.merge(method, UNMATCHED), partial(make_trainer, settings, "merging"))
+    refuse_not_finite("the merge", merged.model)
     if base is not None:
         change = merge_lora.changes_of(arguments, found, fuser.weights, merged.model)
         if change is None:
@@ -89,7 +91,7 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
     made = {"matching": "none", **merging_options.described(arguments)}
     made |= merging_options.found_by_method(merged.notes)
     parents = merging_options.parents(found, arguments)
-    card = merge_card(parents, made, next(iter(found.values())).format)
+    card = merge_card(parents, made, library_of(next(iter(found.values()))))
     texts = {CARD: card, REPEAT: with_hashes(repeat, parents)}
     notes += [note] if (note := merge_note(models, dtype)) else []
     notes += [averaged_note()] if fuser.averaged else []

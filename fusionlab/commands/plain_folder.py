@@ -12,7 +12,9 @@ from fusionlab.checkpoints import Checkpoint, huggingface, timm_folder
 from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.files import CONFIG
 from fusionlab.checkpoints.side_files import copy_side_files
+from fusionlab.commands.console import tell
 from fusionlab.dtypes import Types, in_types
+from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 
 
@@ -35,6 +37,7 @@ def write_plain_folder(
         texts: files to write beside the weights, by path in the folder.
     """
     from fusionlab.data.purpose import tokenizer_of_training  # noqa: PLC0415 (its library takes most of a second)
+    from fusionlab.data.tokenizers import BYTES, load_tokenizer  # noqa: PLC0415
 
     written = in_types(model, types)
     if huggingface.is_transformers(written):
@@ -46,5 +49,25 @@ def write_plain_folder(
     if (beside / CONFIG).is_file():
         copy_side_files(beside, output)
     named = tokenizer_of_training([first.location])
-    if named is not None and (place := expanded(named)).is_dir():
+    if named is None or named == BYTES:
+        return
+    if (place := expanded(named)).is_dir():
         copy_side_files(place, output)
+        return
+    try:
+        load_tokenizer(named).save_pretrained(output)
+    except InputError as error:
+        tell(f"The plain folder is without the tokenizer that {first.location} was trained with: {error}")
+
+
+def library_of(checkpoint: Checkpoint) -> str:
+    """The library that a merge of checkpoints like one is loaded by, as its card names it.
+
+    Args:
+        checkpoint: of Lightning files it is that of their model, which is written as a plain folder too.
+    """
+    if checkpoint.format != "lightning":
+        return checkpoint.format
+    if huggingface.is_transformers(checkpoint.model):
+        return "transformers"
+    return "timm" if hasattr(checkpoint.model, "pretrained_cfg") else checkpoint.format

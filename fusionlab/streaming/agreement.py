@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from itertools import chain
-from typing import Any
+from collections.abc import Sequence
 
 from fusionlab import misfits
+from fusionlab.checkpoints.settings import OF_POSITIONS, OF_USE, differing, differing_as_read
 from fusionlab.checkpoints.weights import refuse_integers
 from fusionlab.errors import InputError
 from fusionlab.merging.method import MergeMethod
@@ -15,14 +14,8 @@ from fusionlab.streaming.known import is_known
 from fusionlab.streaming.stacked import stacks_of
 from fusionlab.streaming.stored import StoredModel
 
-# Entries of a config that change neither parameters nor what is exchangeable among them: names, labels, tokens,
-# training, positions that nothing is learned for.
-_FREE = re.compile(
-    r"_name_or_path|name_or_path|transformers_version|(torch_)?dtype|.*dropout.*|.*_prob|.*_token_id|.*_token_index|"
-    r"id2label|label2id|use_cache|problem_type|finetuning_task|initializer_.*|rope_(theta|scaling|parameters)|"
-    r"max_position_embeddings|max_length|task_specific_params|_attn_implementation|gradient_checkpointing|output_.*|"
-    r"return_dict|pretrained_cfg"
-)
+# What of a config changes neither parameters nor what is exchangeable among them.
+_FREE = f"{OF_USE}|{OF_POSITIONS}"
 # Buffers that are meant to hold infinities; reading a model as a whole knows them from parameters.
 _MASK = re.compile(r"(.*\.)?\w*(mask|masked_bias)")
 
@@ -61,11 +54,16 @@ def may_stream(models: Sequence[StoredModel], base: StoredModel | None, method: 
         _refuse_shapes(first, other)
         if (sentence := misfits.of_labels([other.source, first.source], [other.config, first.config])) is not None:
             raise InputError(sentence)
-        if (entry := _difference(first.config, other.config)) is not None:
-            if is_known(first) or first.format == "timm":
+        if (found := next(differing(first.config, other.config, _FREE), None)) is not None:
+            if first.format == "timm":
                 return False
+            if is_known(first):
+                # What one says and the other leaves at its default is no difference; of others models are told.
+                if differing_as_read(first.config, other.config, _FREE, other.source) != []:
+                    return False
+                continue
             raise InputError(
-                f"config.json of {other.source} and {first.source} differ in {entry!r}; expected equal ones, as "
+                f"config.json of {other.source} and {first.source} differ in {found[0]!r}; expected equal ones, as "
                 f"transformers does not know the model type {first.config.get('model_type')!r}"
             )
     if any(_MASK.fullmatch(name) and stored.dtype.is_floating_point for name, stored in first.tensors.items()):
@@ -88,17 +86,3 @@ def _refuse_shapes(first: StoredModel, other: StoredModel) -> None:
             raise InputError(
                 f"{whole.location}: parameter {name} holds integers, but floating-point numbers were expected"
             )
-
-
-def _difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | None:
-    """The first entry of two configs that differs and matters, or None."""
-    for name in dict.fromkeys(chain(first, second)):
-        one, other = first.get(name), second.get(name)
-        if _FREE.fullmatch(name) or one == other:
-            continue
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            if (inner := _difference(one, other)) is not None:
-                return f"{name}.{inner}"
-            continue
-        return name
-    return None

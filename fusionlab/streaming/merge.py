@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fusionlab.batch_norm import running_statistics
 from fusionlab.dtypes import in_type, widest
+from fusionlab.errors import InputError
 from fusionlab.finite import all_finite, not_finite
 from fusionlab.merging.by_parameter import weights_alone
 from fusionlab.merging.ingredients import PIECE, Ingredients, working_type
@@ -183,6 +184,11 @@ class _Work:
             found = _squares(pieces, merged[-1])
             if not all(map(math.isfinite, found)):
                 self._refuse_not_finite(name, pieces, None if base is None else base[start:end])
+                if not all_finite(merged[-1]):
+                    raise InputError(
+                        f"the merge: parameter {name} is NaN or infinite, though the models' numbers are finite; "
+                        f"expected other hyperparameters, weights, or a wider --dtype"
+                    )
                 found = _squares([piece.double() for piece in pieces], merged[-1].double())
             squares = [total + square for total, square in zip(squares, found, strict=True)]
         for written_as in (name, *self.again.get(name, ())):

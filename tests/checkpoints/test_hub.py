@@ -49,6 +49,20 @@ def test_an_embedding_model_comes_with_its_layers(tmp_path: Path, monkeypatch: p
     assert (found / "2_Dense" / "model.safetensors").read_bytes() == files["2_Dense/model.safetensors"]
 
 
+def test_all_files_of_tokenizers_come_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of Marian, BERTweet, Qwen and others; not weights of another format, nor data."""
+    checkpoints.save(vit(), tmp_path / "made")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "made").iterdir()}
+    tokens = dict.fromkeys(("source.spm", "target.spm", "bpe.codes", "qwen.tiktoken", "merges.txt", "vocab.json"), b"x")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    for hub in asked(monkeypatch):
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.address)
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.address + _TEMPLATE)
+        hub.files["me/translates"] = files | tokens | {"rust_model.ot": b"x", "rows.csv": b"x"}
+        found = locate("me/translates")
+    assert {path.name for path in found.iterdir()} == {*files, *tokens}
+
+
 def test_checkpoints_inside_a_folder(tmp_path: Path) -> None:
     """A folder that is none names those in it."""
     with pytest.raises(InputError, match=r"has no config.json.*; expected a folder that save_pretrained wrote"):

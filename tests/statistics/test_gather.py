@@ -14,13 +14,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from fusionlab.errors import InputError
-from fusionlab.forward import forward
 from fusionlab.statistics import Activations, Fisher, Grams, Statistics
 from fusionlab.statistics.files import load, save
 from fusionlab.statistics.gather import gather
 from fusionlab.symmetry import blueprint
 from fusionlab.trainers import quiet_trainer
-from tests.merging.convolutions import images, resnet
 from tests.statistics.passes import Batch, batched, examples_for, grams_of, model_of, passed, trainer
 from tests.symmetry.models import generator
 from tests.together import free_port, run_together
@@ -126,39 +124,6 @@ def test_half_precision_is_summed_in_float32() -> None:
     torch.testing.assert_close(found[0].matrices, found[1].matrices, rtol=1e-5, atol=1e-6)
     assert runs[0] == runs[1]
     assert [parameter.dtype for parameter in model.parameters()] == types
-
-
-def test_model_is_left_as_it_was() -> None:
-    """Parameters, buffers, mode, gradients' flags and hooks are those from before, also in double precision."""
-    model = copy.deepcopy(model_of("bert-sequence")).float().train()
-    model.get_submodule("bert.encoder").eval()
-    next(model.parameters()).requires_grad_(False)
-    before = copy.deepcopy(model.state_dict())
-    modes = {name: module.training for name, module in model.named_modules()}
-    flags = {name: p.requires_grad for name, p in model.named_parameters()}
-    gather(model, batched(examples_for(model), 2), KINDS, trainer=lambda: trainer(precision="64-true"), samples=4)
-    after = model.state_dict()
-    assert all(torch.equal(after[name], t) and after[name].dtype == t.dtype for name, t in before.items())
-    assert {name: module.training for name, module in model.named_modules()} == modes
-    assert {name: p.requires_grad for name, p in model.named_parameters()} == flags
-    assert all(p.grad is None for p in model.parameters())
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-
-
-@pytest.mark.parametrize(("dtype", "precision"), [(torch.bfloat16, "32-true"), (torch.float32, "64-true")])
-def test_buffers_are_left_as_they_were(dtype: torch.dtype, precision: str) -> None:
-    """Those that a module has in parameters' types, which are measured in another one."""
-    model = resnet().to(dtype)
-    before = {name: (id(buffer), buffer.clone()) for name, buffer in model.named_buffers()}
-    assert any(buffer.is_floating_point() for _, buffer in before.values())
-    batches = [{"pixel_values": batch["pixel_values"].float()} for batch in images(3, 4, size=16)]
-    found = gather(model, batches, ("gram",), trainer=lambda: trainer(precision=precision))
-    found["gram"].check(model.state_dict(), "the model")
-    for name, buffer in model.named_buffers():
-        assert id(buffer) == before[name][0]
-        assert buffer.dtype == before[name][1].dtype
-        assert torch.equal(buffer, before[name][1])
-    forward(model, {"pixel_values": batches[0]["pixel_values"].to(dtype)})
 
 
 def test_dropout_is_off() -> None:

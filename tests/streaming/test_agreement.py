@@ -61,6 +61,14 @@ def test_of_a_known_class_models_decide(tmp_path: Path) -> None:
     assert may_stream(pair(tmp_path / "same", None, known), None, SIMPLE)
 
 
+def test_what_is_said_and_what_is_left_at_its_default_are_equal(tmp_path: Path) -> None:
+    """As transformers 5 writes configs, and 4 did not; a value of its own is a difference."""
+    known = {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
+    assert may_stream(pair(tmp_path / "same", None, known, head_dim=4, mlp_bias=False), None, SIMPLE)
+    assert not may_stream(pair(tmp_path / "other", None, known, hidden_act="gelu"), None, SIMPLE)
+    assert not may_stream(pair(tmp_path / "unread", None, known, hidden_size="many"), None, SIMPLE)
+
+
 def test_quantised_and_masks_are_left_to_models(tmp_path: Path) -> None:
     assert not may_stream(pair(tmp_path / "a", None, {"quantization_config": {"bits": 4}}), None, SIMPLE)
     mask = {"attn.mask": torch.full((2, 2), -torch.inf)}

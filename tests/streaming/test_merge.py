@@ -174,6 +174,19 @@ def test_numbers_that_are_large_are_finite(tmp_path: Path) -> None:
     assert streamed.distances == pytest.approx([1e30 * 10**0.5] * 2, rel=1e-5)
 
 
+def test_a_merge_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    """Of finite models: a change that is scaled until the type cannot hold it."""
+    base = {name: tensor.half() for name, tensor in random_tensors(5).items()}
+    stored = [write(tmp_path / name, near(base, seed)) for seed, name in enumerate("01")]
+    of_base = write(tmp_path / "base", base)
+    (tmp_path / "out").mkdir()
+    recipe = Recipe(find_method("task_arithmetic"), {"lambda_": 1e9}, [0.5, 0.5])
+    with pytest.raises(
+        InputError, match=r"the merge: parameter \S+ is NaN or infinite, though the models' numbers are"
+    ):
+        stream_merge(stored, of_base, recipe, tmp_path / "out")
+
+
 def test_integers_that_differ(tmp_path: Path) -> None:
     """Refused by name, but for the count of batches, which is the first model's."""
     first = random_tensors(1)

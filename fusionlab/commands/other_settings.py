@@ -1,0 +1,54 @@
+"""A note on models of one type whose configs say that they compute differently, such as with another activation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fusionlab.checkpoints.files import CONFIG, read_config
+from fusionlab.checkpoints.hub import locate
+from fusionlab.checkpoints.settings import OF_USE, differing, differing_as_read
+from fusionlab.commands.console import tell
+from fusionlab.errors import InputError
+from fusionlab.misfits import some
+
+# Another class, or another size, is refused or told of elsewhere.
+_PASSED_OVER = rf"{OF_USE}|architectures|num_\w+|n_\w+|d_\w+|\w*(_size|_sizes|_dim|_layers|_heads|_channels)|depths?"
+
+
+def tell_other_settings(sources: Sequence[str], names: Sequence[str] | None = None, is_merged: bool = True) -> None:
+    """Tell on standard error which models compute otherwise than the first by their configs.
+
+    Sizes that differ are refused, or grown, elsewhere; models of other types are passed over.
+
+    Args:
+        sources: paths or hub ids of the models; what is no folder with a config of transformers is passed over.
+        names: to call them by; the sources themselves if None.
+        is_merged: the models become one, which is written like the first; else each keeps what it has.
+    """
+    called = list(names or sources)
+    configs = {name: config for name, source in zip(called, sources, strict=False) if (config := _config(source))}
+    first = next(iter(configs), None)
+    if first is None:
+        return
+    wanted = configs[first]
+    for name, config in configs.items():
+        is_same = config.get("model_type") == wanted.get("model_type")
+        if not is_same or not any(differing(wanted, config, _PASSED_OVER)):
+            continue
+        differences = differing_as_read(wanted, config, _PASSED_OVER, name) or []
+        words = [f"{entry} ({other!r}, {one!r})" for entry, one, other in differences]
+        if words:
+            kept = f"the merge computes as {first} does" if is_merged else "each twin keeps its own"
+            tell(f"The configs of {name} and {first} differ in {some(words)}; {kept}.")
+
+
+def _config(source: str) -> dict[str, Any]:
+    """The config of a folder of transformers; nothing where there is none to look at."""
+    try:
+        location = locate(source)
+        config: Any = read_config(location) if (location / CONFIG).is_file() else {}
+    except InputError:
+        # Refused by what reads the model, in a sentence of its own.
+        return {}
+    return config if "model_type" in config else {}

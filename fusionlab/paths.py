@@ -8,6 +8,8 @@ from pathlib import Path
 
 from fusionlab.errors import InputError
 
+# Settings of data that name files.
+NAMES_FILES = re.compile("path|file|folder|tokenizer")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, SequentialSampler, Sub
 from fusionlab.types import Batch
 
 
-def in_order(batches: Iterable[Any]) -> bool:
+def reads_in_order(batches: Iterable[Any]) -> bool:
     """True for a loader that reads a data set of known length in its order.
 
     Args:
@@ -30,7 +30,7 @@ def spread_loader(loader: DataLoader[Any], most: int) -> DataLoader[Any]:
     """A loader of at most so many examples, which lie evenly in all of the data, as do those of each batch.
 
     Args:
-        loader: reads a data set in its order; where data are stored class by class, neighbours are of one class.
+        loader: of a data set of known length; where data are stored class by class, neighbours are of one class.
         most: examples, at least 1.
     """
     dataset: Any = loader.dataset
@@ -38,7 +38,13 @@ def spread_loader(loader: DataLoader[Any], most: int) -> DataLoader[Any]:
     rows = (torch.arange(taken) * len(dataset) // max(1, taken)).tolist()
     apart = -(-taken // (loader.batch_size or 1))
     order = [row for place in range(apart) for row in rows[place::apart]]
-    return DataLoader(Subset(dataset, order), batch_size=loader.batch_size, collate_fn=loader.collate_fn)
+    return DataLoader(
+        Subset(dataset, order),
+        batch_size=loader.batch_size,
+        collate_fn=loader.collate_fn,
+        num_workers=loader.num_workers,
+        pin_memory=loader.pin_memory,
+    )
 
 
 def spread(batches: Iterable[Batch], most: int) -> list[Batch]:
@@ -48,6 +54,6 @@ def spread(batches: Iterable[Batch], most: int) -> list[Batch]:
         batches: inputs.
         most: batches, at least 1.
     """
-    if isinstance(batches, DataLoader) and in_order(batches):
+    if isinstance(batches, DataLoader) and reads_in_order(batches):
         batches = spread_loader(batches, most * (batches.batch_size or 1))
     return list(itertools.islice(batches, most))

@@ -213,6 +213,17 @@ def refuse_many_devices(devices: object) -> None:
         raise InputError(f"devices is {number}; expected at most {MOST_DEVICES:,}")
 
 
+def unusual_precision(precision: object) -> str | None:
+    """The precision of passes where it is another than usual, under whichever of its names; else None.
+
+    Args:
+        precision: of a Trainer, as it is given to it; None for the usual one.
+    """
+    name = Devices.precision if precision is None else str(precision)
+    name = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}.get(name, name)
+    return None if name == Devices.precision else name
+
+
 def refuse_rounding(precision: object) -> None:
     """Refuse a precision in which a Trainer rounds the models themselves.
 

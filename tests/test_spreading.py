@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from fusionlab.spreading import in_order, spread, spread_loader
+from fusionlab.spreading import reads_in_order, spread, spread_loader
 
 
 class Stream(IterableDataset):  # type: ignore[type-arg]
@@ -25,11 +25,11 @@ def rows(batches: object) -> list[list[int]]:
 
 
 def test_only_loaders_that_read_a_data_set_in_its_order() -> None:
-    assert in_order(loader(5, 2))
-    assert not in_order(loader(5, 2, shuffle=True))
-    assert not in_order(DataLoader(Stream(), batch_size=2))
-    assert not in_order(DataLoader([torch.zeros(2)], batch_size=None))
-    assert not in_order([{"x": torch.zeros(2)}])
+    assert reads_in_order(loader(5, 2))
+    assert not reads_in_order(loader(5, 2, shuffle=True))
+    assert not reads_in_order(DataLoader(Stream(), batch_size=2))
+    assert not reads_in_order(DataLoader([torch.zeros(2)], batch_size=None))
+    assert not reads_in_order([{"x": torch.zeros(2)}])
 
 
 @pytest.mark.parametrize(("count", "size", "most"), [(100, 8, 64), (100, 8, 63), (100, 8, 1000), (7, 8, 3), (9, 1, 4)])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 
 from fusionlab.batch_norm import batch_norms
 from fusionlab.forward import forward, refusing_misfit
@@ -19,6 +19,7 @@ from fusionlab.learning.distillation import kind_of, output_of
 from fusionlab.learning.points import at_point, mixed
 from fusionlab.models import aliases
 from fusionlab.modes import in_eval_mode
+from fusionlab.spreading import spread_loader
 from fusionlab.types import Batch, State
 
 # Inputs that are looked at, and the fewest that tell anything.
@@ -84,9 +85,7 @@ def _counted(
 def _spread(batches: Iterable[Batch], most: int) -> Iterator[Batch]:
     """At most so many inputs of all batches, evenly spread, as data may be sorted."""
     if isinstance(batches, DataLoader) and batches.batch_size is not None and hasattr(batches.dataset, "__len__"):
-        count = len(batches.dataset)
-        chosen = [place * count // most for place in range(most)] if count > most else list(range(count))
-        yield from DataLoader(Subset(batches.dataset, chosen), batches.batch_size, collate_fn=batches.collate_fn)
+        yield from spread_loader(batches, most)
         return
     step, seen = -(-sum(_size(batch) for batch in batches) // most), 0
     for batch in batches:

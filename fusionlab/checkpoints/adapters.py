@@ -38,14 +38,12 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
     "monteclora_config": (None,),
     "velora_config": (None,),
     "kasa_config": (None,),
-    # Of the base model, where the newest is read.
-    "revision": (None, "main"),
     # Others begin with another base model, or their files are told from plain ones by nothing.
     "init_lora_weights": (None, True, False, "gaussian", "eva", "orthogonal"),
 }
 # What else may stand there: read below, told by the weights, or of training alone.
 _READ = {
-    "peft_type", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "inference_mode",
+    "peft_type", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode",
     "r", "target_modules", "exclude_modules", "lora_alpha", "lora_dropout", "fan_in_fan_out", "bias", "use_rslora",
     "modules_to_save", "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern", "megatron_core",
     "loftq_config", "eva_config", "corda_config", "lora_ga_config", "use_dora", "qalora_group_size", "runtime_config",
@@ -60,6 +58,7 @@ class Adapter:
     Attributes:
         folder: that it was read from.
         base: path or hub id of the base model that it names; None where it names none.
+        revision: of that base model; None for the newest.
         task: what it was trained for, as PEFT names it, or None.
         changes: of weights, by the name of the layer.
         saved: parameters that replace the base model's, by name.
@@ -74,6 +73,7 @@ class Adapter:
     saved: Mapping[str, Tensor] = field(repr=False)
     is_tied: bool = False
     wrapped: Mapping[str, Wrapped] = field(default_factory=dict, repr=False)
+    revision: str | None = None
 
 
 def base_of(adapter: Adapter, base: str | Path | None = None) -> tuple[str, Path]:
@@ -84,9 +84,14 @@ def base_of(adapter: Adapter, base: str | Path | None = None) -> tuple[str, Path
         base: the model to take in place of the one that it names.
 
     Raises:
-        InputError: it names none, or one that is not here.
+        InputError: it names none, one that is not here, or one revision of it.
     """
     named = adapter.base if base is None else str(base)
+    if base is None and adapter.revision not in (None, "main"):
+        raise InputError(
+            f"{adapter.folder / ADAPTER_CONFIG}: revision is {adapter.revision!r}, and fusionlab reads the newest of "
+            f"{named}; expected --base, a folder with that revision"
+        )
     if named is None:
         raise InputError(f"{adapter.folder / ADAPTER_CONFIG} names no base model; expected one, or --base")
     try:
@@ -145,7 +150,8 @@ def read_adapter(folder: Path) -> Adapter:
     if not isinstance(base, str | None) or not isinstance(task, str | None):
         raise InputError(f"{path}: base_model_name_or_path is {base!r} and task_type {task!r}; expected names")
     is_tied = config.get("ensure_weight_tying") is True
-    return Adapter(folder, base or None, task, changes, saved, is_tied, wrapped)
+    revision = config.get("revision")
+    return Adapter(folder, base or None, task, changes, saved, is_tied, wrapped, revision and str(revision))
 
 
 def placed(adapter: Adapter, model: nn.Module, base: object) -> tuple[dict[str, Change], dict[str, Stack]]:

@@ -8,12 +8,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from fusionlab.checkpoints.quiet import quiet
 from fusionlab.errors import InputError
 
 # Names, labels, tokens, training, positions that nothing is learned for.
 OF_USE = (
-    r"_name_or_path|name_or_path|transformers_version|(torch_)?dtype|.*dropout.*|.*_prob|.*_token_id|.*_token_index|"
-    r"id2label|label2id|use_cache|problem_type|finetuning_task|initializer_.*|"
+    r"_name_or_path|name_or_path|transformers_version|(torch_)?dtype|.*dropout.*|.*pdrop|.*layerdrop|drop_path_rate|"
+    r".*_prob|.*_loss_coef|.*_token_id|.*_token_index|id2label|label2id|use_cache|problem_type|finetuning_task|"
+    r"initializer_.*|init_std|tokenizer_class|auto_map|"
     r"max_position_embeddings|max_length|task_specific_params|_attn_implementation|gradient_checkpointing|output_.*|"
     r"return_dict|pretrained_cfg"
 )
@@ -51,6 +53,8 @@ def differing_as_read(
 ) -> list[Difference] | None:
     """The same, once transformers has read both: what one config says and the other leaves at its default is equal.
 
+    What its class does not have, as other programs and versions write it beside, changes nothing that is computed.
+
     Args:
         first: a config as plain data.
         second: another one.
@@ -63,7 +67,20 @@ def differing_as_read(
     from fusionlab.checkpoints.huggingface_config import parse_config  # noqa: PLC0415 - takes a second to import
 
     try:
-        one, other = (parse_config(content, Path(source)).to_dict() for content in (first, second))
+        one, other = (parse_config(content, Path(source)) for content in (first, second))
     except InputError:
         return None
-    return list(differing(one, other, passed_over))
+    return list(differing(_of_class(one.to_dict(), one), _of_class(other.to_dict(), other), passed_over))
+
+
+def _of_class(values: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """Those entries of a config that its class has, also inside of the configs of its parts."""
+    try:
+        with quiet():
+            known = type(config)().to_dict()
+    except Exception:
+        # A class that has no defaults for all of its entries.
+        return dict(values)
+    parts = {name: part for name in values if hasattr(part := getattr(config, name, None), "to_dict")}
+    kept = {name: value for name, value in values.items() if name in known}
+    return {name: _of_class(value, parts[name]) if name in parts else value for name, value in kept.items()}

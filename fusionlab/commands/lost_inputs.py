@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ from jsonargparse import Namespace
 
 from fusionlab.checkpoints.files import ADAPTER_CONFIG, read_json
 from fusionlab.errors import InputError
-from fusionlab.paths import expanded
+from fusionlab.paths import NAMES_FILES, expanded
 
 # Options that name files or folders that are read, and those that name what is written.
 # A config may lie in the output that it repeats.
@@ -23,8 +22,6 @@ _READ = (
 )  # fmt: skip
 _DATA = ("data", "out_of_domain", "probes")
 _WRITTEN = ("output", "picture")
-# Settings of data that name files.
-_NAMING = re.compile("path|file|folder|tokenizer")
 
 
 def refuse_lost_inputs(parsed: Namespace, beside: Path | None = None) -> None:
@@ -104,5 +101,5 @@ def _files(value: Any, name: str = "") -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _files(inner, name)
-    elif isinstance(value, str) and value and _NAMING.search(name) and name != "class_path":
+    elif isinstance(value, str) and value and NAMES_FILES.search(name) and name != "class_path":
         yield value

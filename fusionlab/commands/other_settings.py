@@ -13,6 +13,7 @@ from fusionlab.errors import InputError
 from fusionlab.misfits import some
 
 # Another class, or another size, is refused or told of elsewhere.
+SHOWN = 60  # characters of two values
 _PASSED_OVER = rf"{OF_USE}|architectures|num_\w+|n_\w+|d_\w+|\w*(_size|_sizes|_dim|_layers|_heads|_channels)|depths?"
 
 
@@ -37,10 +38,22 @@ def tell_other_settings(sources: Sequence[str], names: Sequence[str] | None = No
         if not is_same or not any(differing(wanted, config, _PASSED_OVER)):
             continue
         differences = differing_as_read(wanted, config, _PASSED_OVER, name) or []
-        words = [f"{entry} ({other!r}, {one!r})" for entry, one, other in differences]
-        if words:
-            kept = f"the merge computes as {first} does" if is_merged else "each twin keeps its own"
+        if words := [_words(*one) for one in differences if not _follows_from_size(*one)]:
+            kept = (
+                "the merge computes as one of them, as its config.json says" if is_merged else "each twin keeps its own"
+            )
             tell(f"The configs of {name} and {first} differ in {some(words)}; {kept}.")
+
+
+def _follows_from_size(_: str, one: object, other: object) -> bool:
+    """True for two lists of different lengths, such as one entry for each layer."""
+    return isinstance(one, list) and isinstance(other, list) and len(one) != len(other)
+
+
+def _words(entry: str, one: object, other: object) -> str:
+    """An entry with both values, those of the named models in their order, where they are short."""
+    values = f"{other!r}, {one!r}"
+    return f"{entry} ({values})" if len(values) <= SHOWN else entry
 
 
 def _config(source: str) -> dict[str, Any]:

@@ -107,7 +107,10 @@ class Merging:
         )
 
     def _score(self, state: State) -> float:
-        """The score of a merged state on inputs that were held out, of several sets the mean; higher is better."""
+        """The score of a merged state on inputs that were held out; higher is better.
+
+        Of several sets whose facts are known it is the mean, of others that of all together.
+        """
         assert self.inputs is not None
         model, sets = normalised(with_merged(self.anchor, state), self.inputs), self.inputs.held_out
         known = [TestSet.of(facts, facts.name) for _, facts in self.inputs.held_out_facts]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from lightning.pytorch import LightningDataModule
 
-from fusionlab.paths import expanded
+from fusionlab.paths import NAMES_FILES, expanded
 
 
 def signature(module: LightningDataModule) -> str:
@@ -23,7 +22,7 @@ def signature(module: LightningDataModule) -> str:
     """
     settings = {name: _plain(value) for name, value in (module.hparams or vars(module)).items() if name[0] != "_"}
     known = {name: value for name, value in settings.items() if value is not _UNKNOWN}
-    here = {name: when for name, value in known.items() if _NAMES_FILES.search(name) and (when := _written(value))}
+    here = {name: when for name, value in known.items() if NAMES_FILES.search(name) and (when := _written(value))}
     known |= {"written": here} if here else {}
     return f"{type(module).__name__}({json.dumps(known, sort_keys=True)})"
 
@@ -35,17 +34,15 @@ def digest(value: Any, length: int = 16) -> str:
 
 
 _UNKNOWN = object()
-# Settings of data that name files.
-_NAMES_FILES = re.compile("path|file|folder")
 
 
 def _written(value: Any) -> int | None:
-    """The time, in nanoseconds, at which the newest of a file, or of a folder and what lies in it, was written."""
+    """The time, in nanoseconds, at which a file, or anything in a folder, was last written, taken away or put there."""
     if not isinstance(value, str) or not value:
         return None
     path = expanded(value)
-    # Of a folder in it, when a file came or went.
-    times = [place.stat().st_mtime_ns for place in (path, *path.glob("*")) if place.exists()]
+    # Of a folder, when a file came or went.
+    times = [place.stat().st_mtime_ns for place in (path, *path.rglob("*")) if place.exists()]
     return max(times, default=None)
 
 

@@ -100,8 +100,7 @@ def compare_groups(finished: Sequence[Finished], examples: Examples) -> tuple[li
         places = [(name, seed) for name in models for seed in seeds] if len(models) > 1 else []
         members = [ends[place] for place in places if place in ends]
         try:
-            # One group at a time: the examples of all of them may be more than memory holds.
-            found = compare(_in_a_group(examples([*cells, *members]), models))
+            found = _compared(models, cells, members, examples)
         except ValueError as error:
             notes.append(
                 f"{' + '.join(models)}: {error}; its test data changed between two starts. Remove its files from "
@@ -111,6 +110,21 @@ def compare_groups(finished: Sequence[Finished], examples: Examples) -> tuple[li
         comparisons += found[0]
         levels += [level for level in found[1] if level.models == models]
     return comparisons, levels, notes
+
+
+def _compared(
+    models: tuple[str, ...], cells: Sequence[Cell], members: Sequence[Cell], examples: Examples
+) -> tuple[list[Comparison], list[Level]]:
+    """Comparisons and levels of one group; with its end models, unless other examples were left of these.
+
+    Raises:
+        ValueError: the group's own examples cannot be paired.
+    """
+    # One group at a time: the examples of all of them may be more than memory holds.
+    try:
+        return compare(_in_a_group(examples([*cells, *members]), models))
+    except ValueError:
+        return compare(examples(cells))
 
 
 def _in_a_group(measured: Iterable[Measured], models: tuple[str, ...]) -> list[Measured]:

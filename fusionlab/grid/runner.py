@@ -36,7 +36,7 @@ from fusionlab.inputs import Inputs
 from fusionlab.matching.workplace import Workplace
 from fusionlab.sentences import sentence
 from fusionlab.stages import Stages, run
-from fusionlab.trainers import Devices, device_of, make_trainer
+from fusionlab.trainers import device_of, make_trainer, unusual_precision
 
 Train = Callable[[EndModel, int, Path], None]
 
@@ -66,7 +66,8 @@ class GridRunner:
         self.grid, self.folder, self.train, self.trainer = grid, Path(folder), train, dict(trainer)
         self.store = CellStore(self.folder / "cells")
         self.data = TestData(grid)
-        self._statistics = StatisticsFiles(self.folder / "statistics", grid)
+        self._precision = unusual_precision(trainer.get("precision"))
+        self._statistics = StatisticsFiles(self.folder / "statistics", grid, self._precision)
         self.broken: dict[Trained, Exception] = {}
         self._group: tuple[tuple[tuple[str, ...], int], tuple[Fuser, Make]] | None = None
         self._note = ""
@@ -140,9 +141,8 @@ class GridRunner:
 
     def _fingerprint(self, cell: Cell) -> str:
         """That of the grid, and the precision of the passes where it is another than usual."""
-        precision = str(self.trainer.get("precision") or Devices.precision)
         found = self.grid.fingerprint(cell)
-        return found if precision == Devices.precision else digest([found, precision])
+        return found if self._precision is None else digest([found, self._precision])
 
     def _measure(self, cell: Cell) -> Finished:
         # First, as it costs least: data that are missing fail a cell before any model is trained for it.

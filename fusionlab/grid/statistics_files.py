@@ -20,16 +20,17 @@ class StatisticsFiles:
     """One file for each end model, kind and way to gather it.
 
     A file's name follows from all that its numbers do: the model's weights and data, how many samples are drawn with
-    which seed, and whose labels Fisher information takes. Activations are not kept: they are compared between the
-    models of a group, on inputs of that group.
+    which seed, the precision of the passes, and whose labels Fisher information takes. Activations are not kept: they
+    are compared between the models of a group, on inputs of that group.
 
     Args:
         folder: made when the first file is written.
         grid: whose end models these are.
+        precision: of the passes; None for the usual one.
     """
 
-    def __init__(self, folder: Path, grid: Grid) -> None:
-        self.folder, self.grid = folder, grid
+    def __init__(self, folder: Path, grid: Grid, precision: str | None = None) -> None:
+        self.folder, self.grid, self.precision = folder, grid, precision
 
     def read(self, models: Mapping[str, nn.Module], seed: int) -> list[dict[str, Statistics]]:
         """The statistics that are on disk of some end models by name, gathered with a seed."""
@@ -51,4 +52,5 @@ class StatisticsFiles:
     def _name(self, name: str, model: nn.Module, seed: int) -> str:
         data = self.grid.signature(self.grid.end_models[name].data)
         labels = self.grid.methods.get("fisher", {}).get("labels")
-        return digest([basis_of(model.state_dict()), data, self.grid.samples, seed, labels])
+        other = [] if self.precision is None else [self.precision]
+        return digest([basis_of(model.state_dict()), data, self.grid.samples, seed, labels, *other])

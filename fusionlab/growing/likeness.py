@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from fusionlab.forward import forward
 from fusionlab.growing.layers import layer_stacks
 from fusionlab.inputs import Batches
 from fusionlab.modes import in_eval_mode
+from fusionlab.spreading import spread
 from fusionlab.types import Batch
 
 # Tokens or patches to compare by, and batches at most.
@@ -39,7 +39,7 @@ def unlikeness(small: nn.Module, large: nn.Module, data: Batches, besides: Colle
     """
     lengths, theirs = layer_stacks(small, besides), layer_stacks(large)
     paths = [path for path, length in lengths.items() if path in theirs and theirs[path] != length]
-    batches = list(islice(data, _BATCHES))
+    batches = spread(data, _BATCHES)
     if not batches:
         raise InputError("data holds no batch; expected at least one")
     ours, others = (_outputs(model, paths, batches) for model in (small, large))

@@ -17,7 +17,7 @@ from fusionlab.learning.batches import BATCH, DistillationBatch, ExamplePool, ex
 from fusionlab.learning.distillation import DECODER, MASKS, Targets, outputs_alone, teacher_targets
 from fusionlab.learning.mixtures import ENOUGH, mixtures
 from fusionlab.learning.supplement import Like, Supplement
-from fusionlab.spreading import in_order, spread_loader
+from fusionlab.spreading import reads_in_order, spread_loader
 
 # Of one set of inputs and of the targets for it, at most this many bytes are kept.
 MEMORY = 2**31
@@ -62,7 +62,7 @@ def collect(
         raise InputError("data holds no batch; expected at least one")
     own_answers, is_divisible = outputs_alone(models[own or 0], first.to(teaching.device).inputs)
     examples = examples if answers is None else min(examples, max(1, answers // own_answers))
-    if isinstance(batches, DataLoader) and in_order(batches) and _is_cut(batches, first, examples, memory):
+    if isinstance(batches, DataLoader) and reads_in_order(batches) and _is_cut(batches, first, examples, memory):
         given = _given(spread_loader(batches, examples), own, with_targets)
     else:
         given = itertools.chain([first], given)

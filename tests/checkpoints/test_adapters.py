@@ -177,7 +177,7 @@ BAD: dict[str, tuple[Edit, str]] = {
         lambda c, t: c.update(init_lora_weights="pissa"),
         "init_lora_weights is 'pissa', which fusionlab does not",
     ),
-    "a base of one day": (lambda c, t: c.update(revision="v1"), "revision is 'v1', which fusionlab does not read"),
+    "a base of one day": (lambda c, t: c.update(revision="v1"), "revision is 'v1', and fusionlab reads the newest"),
     "layers repeated": (lambda c, t: c.update(layer_replication=[[0, 2]]), "layer_replication is"),
     "no base model": (
         lambda c, t: c.update(base_model_name_or_path=None),

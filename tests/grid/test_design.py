@@ -89,8 +89,8 @@ def test_an_end_models_own_data_counts() -> None:
 def test_data_that_were_written_anew_count(tmp_path: Path, is_folder: bool) -> None:
     """A table of other rows by the same name; by a hub id nothing is looked at."""
     place = tmp_path / "rows"
-    file = place / "train.csv" if is_folder else place
-    file.parent.mkdir(exist_ok=True)
+    file = place / "train" / "one.csv" if is_folder else place
+    file.parent.mkdir(exist_ok=True, parents=True)
     file.write_text("text,label\nyes,1\n")
     found = []
     for time in (2_000_000_000, 2_000_000_000, 2_000_000_009):

@@ -129,6 +129,21 @@ def test_groups_are_compared_on_their_test_examples(finished: list[Finished]) ->
     assert len(levels) == len({(one.models, one.method, one.matching, one.data_set, one.metric) for one in levels})
 
 
+def test_an_end_model_of_other_examples_costs_a_group_nothing_but_the_comparison_with_it(
+    finished: list[Finished],
+) -> None:
+    """As one that was measured before its test data changed."""
+
+    def changed(cells: Iterable[Cell]) -> list[Measured]:
+        short = Answers({"accuracy": Contributions("mean", np.ones((7, 2)))}, {})
+        return [replace(one, answers=short) if len(one.models) == 1 else one for one in examples(cells)]
+
+    expected, (comparisons, levels, notes) = compare_groups(finished, examples)[0], compare_groups(finished, changed)
+    assert not notes
+    assert comparisons == expected
+    assert all(level.references == () for level in levels)
+
+
 def test_an_end_model_is_compared_on_a_set_that_is_in_domain_for_the_group(finished: list[Finished]) -> None:
     """Out of its own domain, as it was trained on the data of another one of the group."""
 

@@ -22,7 +22,7 @@ from fusionlab.models import refuse_misfit, refuse_other_ties, with_state
 from fusionlab.stages import run
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.store import StatisticsStore
-from fusionlab.symmetry import blueprint
+from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.types import Model
 
 _LOGGER = logging.getLogger("fusionlab")
@@ -84,6 +84,7 @@ def merged(
     base: FittedBase | None,
     seed: int,
     dtype: str | torch.dtype | None,
+    twins_of: Sequence[tuple[nn.Module, nn.Module, Alignment]] = (),
     **hyperparameters: Any,
 ) -> Model:
     """The merge of models that fit each other.
@@ -96,6 +97,8 @@ def merged(
         base: the base model in the models' class.
         seed: of anything random.
         dtype: of the merge.
+        twins_of: for each model, where these are matched twins, the end model as it was given, in the merge's type, and
+            the alignment from that to the twin: given statistics are of end models, and are moved with them.
         hyperparameters: the method's own.
 
     Raises:
@@ -117,7 +120,10 @@ def merged(
         for before, model in zip(stored, ends, strict=True):
             if before is not model:
                 store.also_of(before.state_dict(), model.state_dict())
-        statistics = [run(store.of(index, model, kinds)) for index, model in enumerate(ends)]
+        for given_model, end, _ in twins_of:
+            store.also_of(given_model.state_dict(), end.state_dict())
+        moved = {index: (end, alignment) for index, (_, end, alignment) in enumerate(twins_of)}
+        statistics = [run(store.of(index, model, kinds, moved.get(index))) for index, model in enumerate(ends)]
     score = None
     if "score" in needs and data is not None:
         batches = Inputs.from_batches(data, len(ends)).shared

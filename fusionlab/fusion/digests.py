@@ -38,6 +38,8 @@ def _add(digest: Any, value: Any) -> None:
         digest.update(b"}")
     elif is_dataclass(value):
         _add(digest, {field.name: getattr(value, field.name) for field in fields(value)})
+    elif isinstance(value, set | frozenset):
+        _add(digest, sorted(map(repr, value)))
     elif isinstance(value, Iterable):
         digest.update(b"[")
         for each in value:

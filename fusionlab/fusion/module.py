@@ -7,31 +7,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from lightning.pytorch import LightningDataModule
 from torch import nn
 from torch.utils.data import DataLoader
 
 from fusionlab import checkpoints
 from fusionlab.advice import AUTO, choose
-from fusionlab.dtypes import find_dtype
 from fusionlab.errors import InputError
 from fusionlab.evaluation.comparison import compare
 from fusionlab.evaluation.results import UNMATCHED, Results
 from fusionlab.evaluation.wording import listing
 from fusionlab.fusion.data import FusionData
+from fusionlab.fusion.digests import digest_of
 from fusionlab.fusion.fuser import Fuser
 from fusionlab.fusion.place import workplace_of
-from fusionlab.fusion.plan import FusionPlan
+from fusionlab.fusion.plan_of_names import make_plan, recipes
 from fusionlab.fusion.results import Candidate, Fused, TestSet
 from fusionlab.fusion.searching import refuse_journal_of_several, refuse_journal_with_checkpoint
 from fusionlab.fusion.sources import ModelSource, named, source_of
 from fusionlab.fusion.testing import CandidateTest
 from fusionlab.growing import grown_to_one_size
 from fusionlab.inputs import Inputs
-from fusionlab.matching.recipe import Match, Recipe, recipe, recipe_of
+from fusionlab.matching.recipe import Match
 from fusionlab.stages import StagedModule, Stages
-from fusionlab.statistics import Statistics
+from fusionlab.statistics import Statistics, basis_of
 
 
 class FusionModule(StagedModule, CandidateTest):
@@ -109,11 +108,12 @@ class FusionModule(StagedModule, CandidateTest):
             else None
         )
         if self.choice is not None:
-            self.plan = replace(self.plan, matchings=recipes(self.choice.match))
+            self.plan = replace(self.plan, matchings=recipes(self.choice.match, self.plan.seed))
         self.inputs, self.samples, self.statistics = inputs, samples, statistics
         base = None if base is None else source_of(base, "base")
         self.base = base if base is None or isinstance(base, nn.Module) else checkpoints.load(str(base))
         self.fused: Fused | None = None
+        self._made_of = ""
         # What does not fit is refused here, not after the Trainer has been set up.
         self._grow(inputs)
         self.fuser = Fuser(self.models, self.plan, inputs, statistics, self.base)
@@ -151,18 +151,21 @@ class FusionModule(StagedModule, CandidateTest):
         if stage != "fit":
             super().setup(stage)
             return
+        # Of an earlier fit, of which no checkpoint holds anything.
+        self.test_all(())
         refuse_journal_of_several(self.plan.search, self.trainer.world_size)
         inputs = self._seen_inputs() if self.inputs is None else self.inputs
         may_learn = inputs is not None and self.plan.heads != "own"
         before = None if self.choice is None else self.choice.match
         if self.choice is not None:
             self.choice = replace(self.choice, has_inputs=may_learn).looking(list(self._as_given.values()), inputs)
-            self.plan = replace(self.plan, matchings=recipes(self.choice.match))
+            self.plan = replace(self.plan, matchings=recipes(self.choice.match, self.plan.seed))
         is_other = self.choice is not None and self.choice.match != before
         if is_other or inputs is not self.inputs or not self.is_fresh or self.fused is not None:
             if self.growths and (is_other or inputs is not self.inputs):
                 self._grow(inputs)
             self.fuser = Fuser(self.models, self.plan, inputs, self.statistics, self.base)
+        self._made_of = digest_of(self.plan, self.samples, [basis_of(one.state_dict()) for one in self._sources()])
         self.fuser.matchings.place = place = workplace_of(self.trainer)
         place.rest(*self._as_given.values(), *self.fuser.end_models)
         super().setup(stage)
@@ -193,10 +196,28 @@ class FusionModule(StagedModule, CandidateTest):
             return Inputs.of([data], count, self.samples, self.plan.seed)
         return Inputs.from_batches(data, count)
 
+    def _sources(self) -> list[nn.Module]:
+        return [*self._as_given.values(), *([] if self.base is None else [self.base])]
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what the fusion is made of, by which another one is told."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["fusion"] = self._made_of
+
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Go on from there; a search by its journal or from a checkpoint, not both."""
+        """Go on from there; a search by its journal or from a checkpoint, not both.
+
+        Raises:
+            InputError: a checkpoint of other models, or of another plan.
+        """
         refuse_journal_with_checkpoint(self.plan.search)
         super().on_load_checkpoint(checkpoint)
+        # Older ones do not say it.
+        if checkpoint.get("fusion", self._made_of) != self._made_of:
+            raise InputError(
+                "the checkpoint is of a fusion of other models or by another plan; expected one of the same, or a "
+                "start without it"
+            )
 
     def stages(self) -> Stages[None]:
         """The stages of everything that looks at data."""
@@ -241,45 +262,6 @@ def without_stages(stages: Stages[Fused]) -> Fused:
         found: Fused = last.value
         return found
     raise AssertionError(f"{stage.label} was not prepared")
-
-
-def make_plan(match: Match, methods: str | Mapping[str, Mapping[str, Any]], **options: Any) -> FusionPlan:
-    """A plan from names.
-
-    Args:
-        match: a preset, a recipe, or several by name.
-        methods: a merge method, or several with their hyperparameters.
-        options: further fields of the plan.
-
-    Raises:
-        InputError: a preset or an option that does not exist.
-    """
-    known = FusionPlan.__dataclass_fields__.keys() - {"matchings", "methods"}
-    if unknown := sorted(options.keys() - known):
-        raise InputError(f"a fusion has no option {unknown[0]!r}; expected some of {', '.join(sorted(known))}")
-    dtype: torch.dtype | None = find_dtype(options.pop("dtype", None))
-    return FusionPlan(recipes(match), {methods: {}} if isinstance(methods, str) else methods, dtype=dtype, **options)
-
-
-def recipes(match: Match) -> dict[str, Recipe]:
-    """Recipes by the name to show them under; none for the unmatched merge.
-
-    Args:
-        match: a preset, a recipe, or several by name.
-
-    Raises:
-        InputError: a preset that does not exist.
-    """
-    named = match if isinstance(match, Mapping) else {match if isinstance(match, str) else "matched": match}
-    return {
-        name: chosen if isinstance(chosen, Recipe) else _named(name, chosen)
-        for name, chosen in named.items()
-        if chosen != UNMATCHED
-    }
-
-
-def _named(name: str, chosen: str | Mapping[str, Any] | None) -> Recipe:
-    return recipe(chosen) if isinstance(chosen, str) else recipe_of(name, chosen)
 
 
 def told_by(data: LightningDataModule | None, count: int) -> tuple[TestSet, ...]:

@@ -1,5 +1,6 @@
 """Weights that let rare classes count more in the training loss."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -21,13 +22,14 @@ class WeightedClasses(FineTuning):
     num_classes: int
     weights: Tensor | None
 
-    def _weigh(self, class_weights: Balance | list[float] | None, label_smoothing: float) -> None:
+    def _weigh(self, class_weights: Balance | Sequence[float] | Tensor | None, label_smoothing: float) -> None:
         """Set the weights, or what they will follow from once the data are there."""
         refuse_out_of_range(("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1"))
         self.label_smoothing = label_smoothing
         self._balance = class_weights if isinstance(class_weights, str) else None
         given = None
-        if isinstance(class_weights, list):
+        if class_weights is not None and not isinstance(class_weights, str):
+            class_weights = torch.as_tensor(class_weights).tolist()
             if len(class_weights) != self.num_classes or min(class_weights) < 0:
                 raise InputError(
                     f"class_weights is {class_weights}, but {self.num_classes} numbers of 0 or more were expected, "

@@ -14,7 +14,7 @@ from fusionlab.checkpoints.sizes import refuse_absurd, within_memory
 from fusionlab.checkpoints.timm_folder import is_timm
 from fusionlab.errors import InputError, first_line
 from fusionlab.tasks import models
-from fusionlab.tasks.models import LIBRARY, label_fields, say_new_head
+from fusionlab.tasks.models import LIBRARY, fits, label_fields, say_new_head
 
 TIMM = "timm/"
 
@@ -96,6 +96,15 @@ def pretrained_model(source: str, num_classes: int, labels: Sequence[str] | None
             f"{source} has {model.config.num_labels} classes, but num_classes is {num_classes}; to start from it "
             f"with a new head, export it as a folder first"
         )
+    fields = label_fields(num_classes, labels)
+    if not fits(model.config, fields):
+        stored = ", ".join(map(str, model.config.id2label.values()))
+        raise InputError(
+            f"{source} was trained for the labels {stored}, but model.labels is {', '.join(labels or ())}; expected "
+            f"the same in that order"
+        )
+    if labels is not None:
+        model.config.id2label, model.config.label2id = fields["id2label"], fields["label2id"]
     return model
 
 

@@ -115,7 +115,7 @@ def pretrained_model(source: str, auto_class: Any, fields: Mapping[str, Any] | N
         return model
     loaded: Any = checkpoints.load(location).float()
     wanted = auto_class._model_mapping.get(type(getattr(loaded, "config", None)), ())
-    if type(loaded) not in (wanted if isinstance(wanted, tuple) else (wanted,)) or not _fits(loaded.config, fields):
+    if type(loaded) not in (wanted if isinstance(wanted, tuple) else (wanted,)) or not fits(loaded.config, fields):
         raise InputError(
             f"{source} holds a {type(loaded).__name__} whose head is of another task or for other classes; to start "
             f"from it with a new head, export it as a folder first"
@@ -150,10 +150,16 @@ def say_new_head(source: str, fresh: Sequence[str], num_classes: int | None) -> 
 
 def _same_head(stored: PretrainedConfig, model: PreTrainedModel) -> bool:
     """True if a stored head of the right sizes is one for this task: heads of two tasks may have the same shapes."""
-    return (stored.architectures or [""])[0] == type(model).__name__ and _fits(stored, model.config.to_dict())
+    return (stored.architectures or [""])[0] == type(model).__name__ and fits(stored, model.config.to_dict())
 
 
-def _fits(stored: PretrainedConfig, fields: Mapping[str, Any] | None) -> bool:
+def fits(stored: PretrainedConfig, fields: Mapping[str, Any] | None) -> bool:
+    """True if a stored head may be one for some classes: as many, under the same names where both are named.
+
+    Args:
+        stored: the configuration that the head was stored with.
+        fields: of the classes, see `label_fields`; None for no classes.
+    """
     if fields is None:
         return True
     names, wanted = list((stored.id2label or {}).values()), [str(name) for name in fields["id2label"].values()]

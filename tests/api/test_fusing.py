@@ -9,6 +9,7 @@ import fusionlab
 from fusionlab.api import fusing
 from fusionlab.errors import InputError
 from fusionlab.inputs import Inputs
+from fusionlab.statistics.gather import gather
 from tests.api.models import MAKERS, Make, batches, closeness, same
 from tests.commands.small import vit
 
@@ -105,3 +106,16 @@ def test_methods_are_refused_before_matching(
     monkeypatch.setattr(fusing, "alignments_and_anchor", lambda *_, **__: pytest.fail("was matched"))
     with pytest.raises(InputError, match=words):
         fusionlab.fuse([vit(0), vit(1)], "paper", **options)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float64])
+@pytest.mark.parametrize("preset", ["none", "weights", "paper"])
+def test_given_statistics_are_moved_with_the_models(preset: str, dtype: torch.dtype | None) -> None:
+    """They are of the end models; the merge is that of statistics that are gathered of the twins."""
+    models = [vit(0), vit(1)]
+    known = [gather(model, batches(), ("gram",)) for model in models]
+    options: dict[str, Any] = {"alpha": 0.9, "dtype": dtype}
+    found = fusionlab.fuse(models, preset, "regmean", data=known, **options)
+    expected = fusionlab.fuse(models, preset, "regmean", data=batches(), **options)
+    for name, tensor in expected.state_dict().items():
+        torch.testing.assert_close(found.state_dict()[name], tensor, rtol=1e-4, atol=1e-4)

@@ -199,3 +199,25 @@ def test_more_classes_in_the_data_than_in_the_head_is_refused(tmp_path: Path) ->
     """Before training, not as an index error in the loss."""
     with pytest.raises(InputError, match="has 10 classes, but num_classes of the model is 3"):
         trainer(tmp_path).fit(ImageClassification(VIT, 3), datamodule=Digits())
+
+
+@pytest.mark.parametrize("given", [[1.0, 3.0], (1, 3), torch.tensor([1.0, 3.0])])
+def test_class_weights_are_any_sequence_of_numbers(given: Any) -> None:
+    task = ImageClassification({**VIT, "num_channels": 3}, 2, class_weights=given)
+    assert task.weights is not None
+    assert task.weights.tolist() == [1.0, 3.0]
+
+
+def test_labels_of_a_lightning_file_are_compared_and_stored(tmp_path: Path) -> None:
+    """A head that was trained for other labels, or for the same in another order, is no head for these."""
+    for name, labels in (("named", ["cat", "dog"]), ("unnamed", None)):
+        model = ImageClassification(VIT, 2, labels=labels).model
+        state = {f"model.{key}": tensor for key, tensor in model.state_dict().items()}
+        torch.save({"state_dict": state, "fusionlab": checkpoints.describe(model)}, tmp_path / f"{name}.ckpt")
+    with pytest.raises(InputError, match=r"was trained for the labels cat, dog, but model.labels is dog, cat"):
+        ImageClassification(str(tmp_path / "named.ckpt"), 2, labels=["dog", "cat"])
+    for name in ("named", "unnamed"):
+        task = ImageClassification(str(tmp_path / f"{name}.ckpt"), 2, labels=["cat", "dog"])
+        config: Any = task.model.config
+        assert config.id2label == {0: "cat", 1: "dog"}
+    assert ImageClassification(str(tmp_path / "named.ckpt"), 2).model.config.id2label[0] == "cat"  # type: ignore[union-attr]

@@ -1,0 +1,64 @@
+"""A fusion that goes on: from checkpoints of the same plan and models alone, again in one process, by its seed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from fusionlab import FusionModule
+from fusionlab.data import Digits
+from fusionlab.errors import InputError
+from fusionlab.matching.recipe import recipe
+from fusionlab.polish import PolishOptions
+from tests.commands.small import vit
+from tests.fusion.test_module import apart, trainer
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+def fusion(seeds: tuple[int, int] = (0, 1), **changes: Any) -> FusionModule:
+    models = {name: vit(seed) for name, seed in zip("ab", seeds, strict=True)}
+    return FusionModule(models, **{"match": "paper", "polish": PolishOptions(steps=4), "samples": 30, **changes})
+
+
+@pytest.fixture
+def last(tmp_path: Path) -> str:
+    """The last checkpoint of a fit."""
+    kept = ModelCheckpoint(tmp_path, save_last=True, every_n_train_steps=2)
+    trainer(callbacks=[kept], enable_checkpointing=True).fit(fusion(), datamodule=Digits())
+    return str(tmp_path / "last.ckpt")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"seeds": (0, 2)},
+        {"polish": PolishOptions(steps=4, learning_rate=0.3)},
+        {"match": "weights"},
+        {"samples": 20},
+        {"base": vit(5)},
+    ],
+)
+def test_other_models_or_another_plan_are_refused(last: str, other: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="of other models or by another plan"):
+        trainer().fit(fusion(**other), datamodule=Digits(), ckpt_path=last, weights_only=True)
+
+
+def test_the_same_goes_on_also_in_one_process(last: str) -> None:
+    """A module that was fitted before takes a checkpoint, which holds none of what it made."""
+    module = fusion()
+    trainer().fit(module, datamodule=Digits())
+    before = module.kept.model
+    trainer().fit(module, datamodule=Digits(), ckpt_path=last, weights_only=True)
+    assert apart(module.kept.model, before) < 1e-6
+
+
+def test_a_seed_is_that_of_presets_that_name_none() -> None:
+    named = {"learned": {"steps": 2}, "own": {"preset": "learned", "seed": 3}}
+    plan = fusion(match=named, seed=7).plan
+    assert {name: one.refine and one.refine.seed for name, one in plan.matchings.items()} == {"learned": 7, "own": 3}
+    assert fusion(match="learned", seed=7).plan.matchings["learned"].refine.seed == 7  # type: ignore[union-attr]
+    given = fusion(match=recipe("learned", seed=2), seed=7).plan.matchings["matched"]
+    assert given.refine is not None
+    assert given.refine.seed == 2

@@ -1,5 +1,6 @@
 """``fusionlab fuse`` from a config of Lightning's shape: a FusionModule, a data module and a Trainer."""
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -72,6 +73,7 @@ def fusion(
     samples: int | None = 1000,
     statistics: list[str] | None = None,
     base: str | None = None,
+    seed: int | None = None,
     **options: Any,
 ) -> FusionModule:
     """A fusion of checkpoints.
@@ -84,8 +86,11 @@ def fusion(
         samples: training samples of each data module that matching and merging see; null for all.
         statistics: files of `fusionlab gather`, of any of the models.
         base: the checkpoint that all were fine-tuned from, where a method needs it.
+        seed: of anything random; that of ``--seed`` if null.
         options: fields of `FusionPlan`.
     """
+    # Set by Lightning's command line for all that is made by it.
+    options["seed"] = int(os.environ.get(SEEDED, FusionPlan.seed)) if seed is None else seed
     return FusionModule(
         models,
         match,
@@ -95,6 +100,10 @@ def fusion(
         base=base,
         **options,
     )
+
+
+# The environment's variable in which Lightning keeps the seed that everything follows from.
+SEEDED = "PL_GLOBAL_SEED"
 
 
 class FuseCLI(SafeCLI):

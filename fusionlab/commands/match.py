@@ -40,6 +40,7 @@ from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.growing import Growth
 from fusionlab.matching.align import gauged
 from fusionlab.matching.align_models import align_models
+from fusionlab.matching.options import MEAN
 from fusionlab.matching.recipe import Recipe
 from fusionlab.matching.team import launched
 from fusionlab.matching.workplace import Workplace
@@ -85,6 +86,11 @@ def run(argv: Sequence[str]) -> None:
     arguments, repeat = parsing.parse(parser, given), repeat_config(parser, given)
     seed_everything(arguments.seed, verbose=False)
     recipe = matching_options.matching_recipe(arguments)
+    if getattr(recipe.options, "towards", None) == MEAN:
+        raise InputError(
+            "towards is 'mean', and match brings each model to the anchor alone; expected fuse, which matches all at "
+            "once, or towards 'anchor'"
+        )
     output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite, arguments.resume)
     # Several twins lie in a folder.

@@ -110,8 +110,8 @@ class TrainingCLI(SafeCLI):
             rows: dict[str, float] = {}
             tell(f"the fit was not tested: {_COUNTED_TWICE}; fusionlab test with --trainer.devices 1 does it")
         else:
-            # Without a best epoch the last validation was of the last weights, which are those that are tested.
-            rows = self._measured("validate", best) if best else _metrics(self.trainer)
+            # Measured again, as the last validation may have been of weights before the last ones.
+            rows = {name: value for name, value in self._measured("validate", best).items() if name != SCORE}
             rows |= self._measured("test", best)
         table = _results("fusionlab fit", rows)
         if self.datamodule is not None and (seen := _overlap(self.datamodule)):

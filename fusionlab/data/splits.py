@@ -39,7 +39,9 @@ def refuse_wrong_splits(splits: Splits) -> None:
         if not value >= 0 or (isinstance(value, float) and value >= 1 and not value.is_integer()):
             raise InputError(f"data.{name} is {value}, but a number of rows or a share from 0 to below 1 was expected")
     validated = splits.names.get("val")
-    if validated is not None and validated == splits.names.get("test") and not splits.test_on_all:
+    is_one = validated is not None and validated == splits.names.get("test")
+    # With all three the same, nobody takes scores for those of other data.
+    if is_one and validated != splits.names.get("train") and not splits.test_on_all:
         raise InputError(
             f"data.val_split and data.test_split are both {validated!r}; expected two splits, or null for "
             f"data.val_split and rows of training held out by data.val_size"

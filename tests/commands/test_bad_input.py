@@ -117,6 +117,7 @@ CASES = [
     # damaged files
     (f"fuse --ckpts a missing {OUT}", "missing/model.safetensors lacks the parameter classifier.bias", "needs"),
     (f"merge extra a {OUT}", "extra/model.safetensors has the parameter foo", "does not know"),
+    (f"match a b --anchor c --match weights --towards mean {OUT}", "towards is 'mean'", "expected fuse, which matches"),
     (f"match nan --anchor a {OUT}", "nan: parameter classifier.bias", "finite numbers were expected"),
     (f"fuse --ckpts inf a {OUT}", "inf: parameter classifier.bias", "finite numbers were expected"),
     ("inspect nan", "nan: parameter classifier.bias", "finite numbers were expected"),

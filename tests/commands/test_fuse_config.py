@@ -13,8 +13,11 @@ from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import fusionlab
+from fusionlab import checkpoints
 from fusionlab.cli import main
 from fusionlab.configs import shipped_folder
+from fusionlab.data import Digits
+from fusionlab.inputs import Inputs
 from tests.commands.conftest import Command
 from tests.commands.small import vit
 
@@ -93,6 +96,22 @@ def test_a_config_gives_what_flags_give(ckpts: Path, at: Path) -> None:
     summary = EventAccumulator(str(at / "logs" / "mine" / "version_0" / "summary")).Reload().Tags()
     assert summary["images"]
     assert any(tag.startswith("verdict") for tag in summary["tensors"])
+
+
+@pytest.mark.parametrize(("given", "seed"), [([], 0), (["--seed", "7"], 7), (["--seed", "7", "--model.seed", "3"], 3)])
+def test_one_seed_is_that_of_all(ckpts: Path, at: Path, given: list[str], seed: int) -> None:
+    """Of what is learned, and of what the report says."""
+    model = {"match": {"learned": {"steps": 2, "batch_size": 4}}, "methods": "simple", "polish": None}
+    assert main(["fuse", "--config", str(config(ckpts, at, model=model)), *given]) == 0
+    assert f"| seed | {seed} |" in (at / "out" / "merged" / "README.md").read_text()
+    models = {name: checkpoints.load(ckpts / name) for name in "ab"}
+    inputs = Inputs.of([Digits(classes=[0, 1, 2])], 2, 40, seed)
+    wanted = fusionlab.fuse(
+        list(models.values()), "learned", data=inputs, seed=seed, options={"steps": 2, "batch_size": 4}
+    )
+    found = checkpoints.load(at / "out" / "merged").state_dict()
+    for name, tensor in wanted.state_dict().items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-4)
 
 
 def test_end_models_of_two_sizes_are_grown_to_one(at: Path) -> None:

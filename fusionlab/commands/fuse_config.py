@@ -28,6 +28,7 @@ from fusionlab.commands.lightning_cli import (
     common_options,
     misfits_told,
     refusals_told,
+    refuse_no_last,
 )
 from fusionlab.commands.lost_inputs import refuse_lost
 from fusionlab.commands.option_groups import add_fields
@@ -161,6 +162,18 @@ def run(argv: Sequence[str]) -> None:
         _fuse(cli, shlex.join(["fusionlab", "fuse", *argv]), repeat_config(cli.parser, arguments))
 
 
+def _run(trainer: Trainer, module: FusionModule, data: LightningDataModule | None, ckpt_path: str | None) -> None:
+    """Fit, from a checkpoint where one is named, and test where there are data."""
+    ckpt = ckpt_path and checked_checkpoint(ckpt_path)
+    place = naming(lambda: trainer.log_dir or trainer.default_root_dir)
+    with place, failures_raised(), misfits_told(ckpt_path):
+        if ckpt_path == "last":
+            refuse_no_last(trainer)
+        trainer.fit(module, datamodule=data, ckpt_path=ckpt, weights_only=True if ckpt else None)
+        if data is not None:
+            trainer.test(module, datamodule=data, verbose=False)
+
+
 def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     module, trainer, given = cli.model, cli.trainer, cli.config
     assert isinstance(module, FusionModule)
@@ -194,13 +207,8 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     kept = list(module.models.values()) if plan.heads == "own" else list(module.models.values())[:1]
     require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)
     modules, words = modules_of_fusion(found, plan, given.model.get("base"))
-    ckpt = given.ckpt_path and checked_checkpoint(given.ckpt_path)
     merging_options.begin_hashes(found, given.model)
-    place = naming(lambda: trainer.log_dir or trainer.default_root_dir)
-    with place, failures_raised(), misfits_told(given.ckpt_path):
-        trainer.fit(module, datamodule=data, ckpt_path=ckpt, weights_only=True if ckpt else None)
-        if data is not None:
-            trainer.test(module, datamodule=data, verbose=False)
+    _run(trainer, module, data, given.ckpt_path)
     plan = replace(plan, matchings=module.plan.matchings)
     results = results_of(module, measured, plan, module.results.title, module.fuser.inputs)
     assert module.fused is not None

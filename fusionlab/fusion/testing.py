@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lightning import LightningModule
@@ -15,6 +16,7 @@ from fusionlab.evaluation.results import END_MODEL, NO_MATCHING, Row
 from fusionlab.evaluation.scores import Scores
 from fusionlab.fusion.heads import HeadStrategy
 from fusionlab.fusion.results import Candidate, TestSet
+from fusionlab.models import borrowed
 
 
 class CandidateTest(LightningModule):
@@ -46,8 +48,9 @@ class CandidateTest(LightningModule):
     def test_all(self, candidates: Sequence[Candidate]) -> None:
         """Set the models that ``trainer.test`` measures."""
         self.candidates = tuple(candidates)
-        # Registered, so that the Trainer moves them to its device.
-        self._tested = nn.ModuleList(candidate.model for candidate in candidates)
+        # Copies, as a Trainer moves and converts what is registered, and leaves it so.
+        self._borrowed = [replace(one, model=borrowed(one.model)) for one in candidates]
+        self._tested = nn.ModuleList(one.model for one in self._borrowed)
 
     def _scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
         """The model that answers for a candidate on a test set; None where the set is not its task."""
@@ -67,6 +70,12 @@ class CandidateTest(LightningModule):
         if stage == "test":
             self.trainer._accelerator_connector.use_distributed_sampler = False
 
+    def teardown(self, stage: str) -> None:
+        """Let go of the copies that were moved or converted."""
+        super().teardown(stage)
+        if stage == "test":
+            self.test_all(self.candidates)
+
     def on_test_start(self) -> None:
         loaders = len(self.trainer.num_test_batches)
         if loaders != len(self.test_sets):
@@ -76,7 +85,7 @@ class CandidateTest(LightningModule):
         self._scores = nn.ModuleList(
             nn.ModuleList(
                 self._new_scores(model, test_set).keep_examples()
-                for candidate in self.candidates
+                for candidate in self._borrowed
                 if (model := self._scored(candidate, test_set)) is not None
             )
             for test_set in self.test_sets
@@ -99,7 +108,7 @@ class CandidateTest(LightningModule):
 
     def _answers(self, index: int) -> list[tuple[Candidate, nn.Module, Scores]]:
         """The candidates that a test set is a task of, with the model that answers and its scores."""
-        found = [(candidate, self._scored(candidate, self.test_sets[index])) for candidate in self.candidates]
+        found = [(candidate, self._scored(candidate, self.test_sets[index])) for candidate in self._borrowed]
         scores: Any = self._scores[index]
         answering = [(candidate, model) for candidate, model in found if model is not None]
         return [(candidate, model, score) for (candidate, model), score in zip(answering, scores, strict=True)]

@@ -155,6 +155,13 @@ def test_a_checkpoint_that_is_none_is_one_sentence(ckpts: Path, at: Path, comman
     assert not (at / "out").exists()
 
 
+def test_there_is_no_last_checkpoint_before_the_first(ckpts: Path, at: Path, command: Command) -> None:
+    outcome = command("fuse", "--config", config(ckpts, at), "--ckpt_path", "last")
+    assert outcome.code == 2
+    assert "there is no last checkpoint where this run keeps its own" in outcome.err
+    assert not (at / "out").exists()
+
+
 def test_what_the_method_found_is_in_the_card(ckpts: Path, at: Path) -> None:
     """As the report's notes have it."""
     model = {"match": "none", "methods": {"soup": {}}, "polish": None}

@@ -1,14 +1,16 @@
-"""A fusion that goes on: from checkpoints of the same plan and models alone, again in one process, by its seed."""
+"""A fusion that goes on: from checkpoints of its own plan and models alone, again in one process; what it leaves."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from fusionlab import FusionModule
+from fusionlab import FusionData, FusionModule
 from fusionlab.data import Digits
 from fusionlab.errors import InputError
+from fusionlab.fusion import Heads
 from fusionlab.matching.recipe import recipe
 from fusionlab.polish import PolishOptions
 from tests.commands.small import vit
@@ -62,3 +64,20 @@ def test_a_seed_is_that_of_presets_that_name_none() -> None:
     given = fusion(match=recipe("learned", seed=2), seed=7).plan.matchings["matched"]
     assert given.refine is not None
     assert given.refine.seed == 2
+
+
+@pytest.mark.parametrize("heads", ["merged", "own", "union"])
+def test_testing_leaves_the_models_in_their_types(heads: Heads) -> None:
+    """A Trainer in double precision converts what it tests."""
+    models = {name: vit(seed) for seed, name in enumerate("ab")}
+    for model in models.values():
+        model.config.id2label = {label: str(label) for label in range(10)}
+    data = Digits() if heads != "own" else FusionData([Digits(), Digits()])
+    module = FusionModule(models, match="weights", heads=heads)
+    run = trainer(precision="64-true")
+    for _ in range(2):
+        run.fit(module, datamodule=data)
+        run.test(module, datamodule=data, verbose=False)
+        for model in (*models.values(), module.kept.model):
+            assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert module.results.rows

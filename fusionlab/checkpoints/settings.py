@@ -8,7 +8,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from fusionlab.checkpoints.quiet import quiet
 from fusionlab.errors import InputError
 
 # Names, labels, tokens, training, positions that nothing is learned for.
@@ -75,6 +74,8 @@ def differing_as_read(
 
 def _of_class(values: Mapping[str, Any], config: Any) -> dict[str, Any]:
     """Those entries of a config that its class has, also inside of the configs of its parts."""
+    from fusionlab.checkpoints.quiet import quiet  # noqa: PLC0415 - imports transformers
+
     try:
         with quiet():
             known = type(config)().to_dict()

@@ -12,8 +12,9 @@ from fusionlab.commands.console import tell
 from fusionlab.errors import InputError
 from fusionlab.misfits import some
 
+# Characters of two values.
+SHOWN = 60
 # Another class, or another size, is refused or told of elsewhere.
-SHOWN = 60  # characters of two values
 _PASSED_OVER = rf"{OF_USE}|architectures|num_\w+|n_\w+|d_\w+|\w*(_size|_sizes|_dim|_layers|_heads|_channels)|depths?"
 
 

@@ -24,6 +24,8 @@ _NOWHERE = -1e4
 # Of images that come with the texts of all classes that they may belong to: what holds these.
 PIXELS, TOKENS = "pixel_values", "input_ids"
 _CLASS_TEXTS = (TOKENS, "attention_mask", "token_type_ids")
+# Of a decoder: what it writes, and which of that counts.
+DECODER_TOKENS, DECODER_MASK = "decoder_input_ids", "decoder_attention_mask"
 # What a model is used for, by the name of its output, first come first.
 MAIN = (
     "logits",
@@ -113,6 +115,19 @@ def class_texts(batch: Batch) -> Tensor | None:
     """
     texts = batch.get(TOKENS)
     return texts[0] if PIXELS in batch and isinstance(texts, Tensor) and texts.ndim == 3 else None
+
+
+def written_tokens(batch: Batch) -> Tensor | None:
+    """The tokens that a decoder writes and that count by their labels, bool of shape ``(batch, tokens)``.
+
+    Args:
+        batch: with ``decoder_input_ids`` and labels of that shape, of which those to be ignored are padding; None of
+            any other, and of one with a mask of its decoder.
+    """
+    written, labels = batch.get(DECODER_TOKENS), batch.get(LABELS)
+    if written is None or labels is None or labels.shape != written.shape or DECODER_MASK in batch:
+        return None
+    return labels != IGNORED
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler, Subset
@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, SequentialSampler, Sub
 from fusionlab.types import Batch
 
 
-def reads_in_order(batches: Iterable[Any]) -> bool:
+def reads_in_order(batches: Iterable[Any]) -> TypeGuard[DataLoader[Any]]:
     """True for a loader that reads a data set of known length in its order.
 
     Args:
@@ -54,6 +54,6 @@ def spread(batches: Iterable[Batch], most: int) -> list[Batch]:
         batches: inputs.
         most: batches, at least 1.
     """
-    if isinstance(batches, DataLoader) and reads_in_order(batches):
+    if reads_in_order(batches):
         batches = spread_loader(batches, most * (batches.batch_size or 1))
     return list(itertools.islice(batches, most))

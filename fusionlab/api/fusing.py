@@ -89,14 +89,12 @@ def fuse(
     if not recipe(preset).matches and not options:
         choose_anchor([model.state_dict() for model in ends], anchor)
         return merged(given, method, weights, data, fitted, seed, dtype, **hyperparameters)
-    is_measured = data is not None and bool(given_statistics(data))
-    seen = None if is_measured else data
-    found, index = alignments_and_anchor(ends, anchor, preset, seen, **{"seed": seed, **(options or {})})
+    found, index = alignments_and_anchor(ends, anchor, preset, batches, **{"seed": seed, **(options or {})})
     twins = [alignment.apply(model) for alignment, model in zip(found, ends, strict=True)]
     # What an anchor that was grown is filled with is none of the base model's.
     if fitted is not None:
         fitted = replace(fitted, model=replace(found[index], filling={}).apply(fitted.model))
-    moved = list(zip(given, ends, found, strict=True)) if is_measured else ()
+    moved = list(zip(given, ends, found, strict=True)) if batches is None else ()
     return merged(twins, method, weights, data, fitted, seed, dtype, moved, **hyperparameters)
 
 

@@ -146,8 +146,8 @@ def _base_of_adapter(given: nn.Module | Source) -> str | None:
     if isinstance(given, nn.Module):
         return None
     # Only what is read from files needs the libraries that read them.
-    from fusionlab.checkpoints.files import ADAPTER_CONFIG, is_adapter, read_json  # noqa: PLC0415
+    from fusionlab.checkpoints.files import base_named_in, is_adapter  # noqa: PLC0415
     from fusionlab.checkpoints.hub import locate  # noqa: PLC0415
 
     location = locate(str(given))
-    return read_json(location / ADAPTER_CONFIG).get("base_model_name_or_path") if is_adapter(location) else None
+    return base_named_in(location) if is_adapter(location) else None

@@ -120,8 +120,9 @@ def merged(
         for before, model in zip(stored, ends, strict=True):
             if before is not model:
                 store.also_of(before.state_dict(), model.state_dict())
-        for given_model, end, _ in twins_of:
-            store.also_of(given_model.state_dict(), end.state_dict())
+        for as_given, end, _ in twins_of:
+            if as_given is not end:
+                store.also_of(as_given.state_dict(), end.state_dict())
         moved = {index: (end, alignment) for index, (_, end, alignment) in enumerate(twins_of)}
         statistics = [run(store.of(index, model, kinds, moved.get(index))) for index, model in enumerate(ends)]
     score = None

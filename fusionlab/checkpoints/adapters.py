@@ -58,12 +58,12 @@ class Adapter:
     Attributes:
         folder: that it was read from.
         base: path or hub id of the base model that it names; None where it names none.
-        revision: of that base model; None for the newest.
         task: what it was trained for, as PEFT names it, or None.
         changes: of weights, by the name of the layer.
         saved: parameters that replace the base model's, by name.
         is_tied: what is tied to a changed parameter changes with it.
         wrapped: changes of parameters by name, by their module; the class says which is whose (see `placed`).
+        revision: of the base model; None for the newest.
     """
 
     folder: Path

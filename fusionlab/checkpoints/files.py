@@ -78,6 +78,19 @@ def is_adapter(location: Path) -> bool:
     return True
 
 
+def base_named_in(folder: Path) -> str | None:
+    """The base model that the config of an adapter names; None in a folder without one.
+
+    Args:
+        folder: any file or folder.
+
+    Raises:
+        InputError: the config is damaged.
+    """
+    path = folder / ADAPTER_CONFIG
+    return read_json(path).get("base_model_name_or_path") if path.is_file() else None
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The ``config.json`` of a checkpoint folder.
 

@@ -8,6 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from fusionlab.checkpoints.files import CONFIG, read_config
+from fusionlab.checkpoints.hub import locate
 from fusionlab.errors import InputError
 
 # Names, labels, tokens, training, positions that nothing is learned for.
@@ -20,10 +22,21 @@ OF_USE = (
 )
 # Of no parameter either.
 OF_POSITIONS = r"rope_(theta|scaling|parameters)"
-
-
 # An entry, and what it is in two configs.
 Difference = tuple[str, Any, Any]
+
+
+def config_of(source: str) -> dict[str, Any]:
+    """The config of a model; empty where there is none that can be read, which is told by what reads the model.
+
+    Args:
+        source: path or hub id.
+    """
+    try:
+        location = locate(source)
+        return read_config(location) if (location / CONFIG).is_file() else {}
+    except InputError:
+        return {}
 
 
 def differing(

@@ -32,6 +32,7 @@ from fusionlab.commands.lightning_cli import (
 )
 from fusionlab.commands.lost_inputs import refuse_lost
 from fusionlab.commands.option_groups import add_fields
+from fusionlab.commands.plain_folder import library_of
 from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import repeat_config
 from fusionlab.commands.sentence_modules import modules_of_fusion
@@ -52,6 +53,8 @@ from fusionlab.threads import failures_raised
 from fusionlab.trainers import refuse_rounding
 
 SECTIONS = ("model", "data", "trainer")
+# The environment's variable in which Lightning's command line keeps the seed that everything follows from.
+SEEDED = "PL_GLOBAL_SEED"
 # Steps between two checkpoints of a descent, which may be cut at any time.
 CHECKPOINT_STEPS = 50
 
@@ -90,7 +93,6 @@ def fusion(
         seed: of anything random; that of ``--seed`` if null.
         options: fields of `FusionPlan`.
     """
-    # Set by Lightning's command line for all that is made by it.
     options["seed"] = int(os.environ.get(SEEDED, FusionPlan.seed)) if seed is None else seed
     return FusionModule(
         models,
@@ -101,10 +103,6 @@ def fusion(
         base=base,
         **options,
     )
-
-
-# The environment's variable in which Lightning keeps the seed that everything follows from.
-SEEDED = "PL_GLOBAL_SEED"
 
 
 class FuseCLI(SafeCLI):
@@ -226,7 +224,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     made |= merging_options.found_by_method(module.kept.notes)
     made |= {f"{label}, grown": described(growth) for label, growth in module.growths.items()}
     index = index_of_fusion(module.fused, results, measured)
-    card = merge_card(parents, made, next(iter(found.values())).format, card_table(results), index)
+    card = merge_card(parents, made, library_of(next(iter(found.values()))), card_table(results), index)
     advised = module.choice or advice_on(read_weights({name: one.model for name, one in found.items()}, found))
     results = replace(results, settings=told, notes=[advised_note(advised, results), *results.notes, *words])
     grew = as_grown(found, {name: module.models[name] for name in module.growths})

@@ -10,7 +10,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from fusionlab.checkpoints.files import ADAPTER_CONFIG, read_json
+from fusionlab.checkpoints.files import base_named_in
 from fusionlab.errors import InputError
 from fusionlab.paths import NAMES_FILES, expanded
 
@@ -80,10 +80,8 @@ def _inputs(parsed: Namespace) -> Iterator[str]:
 
 def _base_of(path: str) -> Iterator[str]:
     """The base model that an adapter names: it would change another one."""
-    config = expanded(path) / ADAPTER_CONFIG
-    if config.is_file():
-        with suppress(InputError):
-            yield from _texts(read_json(config).get("base_model_name_or_path"))
+    with suppress(InputError):
+        yield from _texts(base_named_in(expanded(path)))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from fusionlab.checkpoints.files import CONFIG, read_config
-from fusionlab.checkpoints.hub import locate
+from fusionlab.checkpoints.settings import config_of
 from fusionlab.commands.console import tell
-from fusionlab.errors import InputError
 from fusionlab.misfits import label_names, some, unnamed
 
 
@@ -36,11 +33,5 @@ def tell_other_labels(sources: Sequence[str], names: Sequence[str] | None = None
 
 def _labels(source: str) -> list[str]:
     """The names of a model's labels; nothing where they are numbers, or where there is no config to look at."""
-    try:
-        location = locate(source)
-        config: Any = read_config(location) if (location / CONFIG).is_file() else {}
-    except InputError:
-        # Refused by what reads the model, in a sentence of its own.
-        return []
-    labels = label_names(config)
+    labels = label_names(config_of(source))
     return [] if unnamed(labels) else labels

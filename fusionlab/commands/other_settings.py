@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from fusionlab.checkpoints.files import CONFIG, read_config
-from fusionlab.checkpoints.hub import locate
-from fusionlab.checkpoints.settings import OF_USE, differing, differing_as_read
+from fusionlab.checkpoints.settings import OF_USE, config_of, differing, differing_as_read
 from fusionlab.commands.console import tell
-from fusionlab.errors import InputError
 from fusionlab.misfits import some
 
 # Characters of two values.
-SHOWN = 60
+_SHOWN = 60
 # Another class, or another size, is refused or told of elsewhere.
 _PASSED_OVER = rf"{OF_USE}|architectures|num_\w+|n_\w+|d_\w+|\w*(_size|_sizes|_dim|_layers|_heads|_channels)|depths?"
 
@@ -28,25 +24,22 @@ def tell_other_settings(sources: Sequence[str], names: Sequence[str] | None = No
         names: to call them by; the sources themselves if None.
         is_merged: the models become one, which is written like the first; else each keeps what it has.
     """
-    called = list(names or sources)
-    configs = {name: config for name, source in zip(called, sources, strict=False) if (config := _config(source))}
+    found = {name: config_of(source) for name, source in zip(names or sources, sources, strict=False)}
+    configs = {name: config for name, config in found.items() if "model_type" in config}
     first = next(iter(configs), None)
-    if first is None:
-        return
-    wanted = configs[first]
     for name, config in configs.items():
-        is_same = config.get("model_type") == wanted.get("model_type")
+        wanted = configs[first] if first is not None else config
+        is_same = config["model_type"] == wanted["model_type"]
         if not is_same or not any(differing(wanted, config, _PASSED_OVER)):
             continue
-        differences = differing_as_read(wanted, config, _PASSED_OVER, name) or []
-        if words := [_words(*one) for one in differences if not _follows_from_size(*one)]:
-            kept = (
-                "the merge computes as one of them, as its config.json says" if is_merged else "each twin keeps its own"
-            )
+        entries = differing_as_read(wanted, config, _PASSED_OVER, name) or []
+        if words := [_words(*entry) for entry in entries if not _of_size(*entry[1:])]:
+            merge = "the merge computes as one of them, as its config.json says"
+            kept = merge if is_merged else "each twin keeps its own"
             tell(f"The configs of {name} and {first} differ in {some(words)}; {kept}.")
 
 
-def _follows_from_size(_: str, one: object, other: object) -> bool:
+def _of_size(one: object, other: object) -> bool:
     """True for two lists of different lengths, such as one entry for each layer."""
     return isinstance(one, list) and isinstance(other, list) and len(one) != len(other)
 
@@ -54,15 +47,4 @@ def _follows_from_size(_: str, one: object, other: object) -> bool:
 def _words(entry: str, one: object, other: object) -> str:
     """An entry with both values, those of the named models in their order, where they are short."""
     values = f"{other!r}, {one!r}"
-    return f"{entry} ({values})" if len(values) <= SHOWN else entry
-
-
-def _config(source: str) -> dict[str, Any]:
-    """The config of a folder of transformers; nothing where there is none to look at."""
-    try:
-        location = locate(source)
-        config: Any = read_config(location) if (location / CONFIG).is_file() else {}
-    except InputError:
-        # Refused by what reads the model, in a sentence of its own.
-        return {}
-    return config if "model_type" in config else {}
+    return f"{entry} ({values})" if len(values) <= _SHOWN else entry

@@ -70,4 +70,4 @@ def library_of(checkpoint: Checkpoint) -> str:
         return checkpoint.format
     if huggingface.is_transformers(checkpoint.model):
         return "transformers"
-    return "timm" if hasattr(checkpoint.model, "pretrained_cfg") else checkpoint.format
+    return "timm" if timm_folder.is_timm(checkpoint.model) else checkpoint.format

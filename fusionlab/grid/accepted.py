@@ -11,8 +11,11 @@ from fusionlab.fusion import Fuser, FusionPlan
 Make = Callable[[FusionPlan], Fuser]
 
 
-def fuser_of(make: Make, plan: FusionPlan) -> Fuser:
-    """The fuser of a group with all methods and matchings that it takes, each of which is tried alone.
+class Accepted:
+    """Fusers of one group: one with all methods and matchings that it takes, and one for whatever else is asked for.
+
+    Attributes:
+        fuser: that with all that the group takes, each tried alone where it does not take all.
 
     Args:
         make: a fuser of the group by a plan.
@@ -21,45 +24,42 @@ def fuser_of(make: Make, plan: FusionPlan) -> Fuser:
     Raises:
         InputError: models that do not fit each other, whatever is done with them.
     """
-    try:
-        return make(plan)
-    except InputError:
-        methods = {name: values for name, values in plan.methods.items() if _takes(make, _only(plan, name))}
-        matchings = {name: one for name, one in plan.matchings.items() if _takes(make, _only(plan, matching=name))}
-        if len(methods) == len(plan.methods) and len(matchings) == len(plan.matchings):
-            raise
-        return make(replace(plan, methods=methods or {"simple": {}}, matchings=matchings))
 
+    def __init__(self, make: Make, plan: FusionPlan) -> None:
+        self._make, self._plan = make, plan
+        try:
+            self.fuser = make(plan)
+        except InputError:
+            methods = {name: values for name, values in plan.methods.items() if self._takes(name)}
+            matchings = {name: one for name, one in plan.matchings.items() if self._takes(matching=name)}
+            if len(methods) == len(plan.methods) and len(matchings) == len(plan.matchings):
+                raise
+            self.fuser = make(replace(plan, methods=methods or {"simple": {}}, matchings=matchings))
 
-def fuser_for(fuser: Fuser, make: Make, plan: FusionPlan, method: str, matching: str) -> Fuser:
-    """The fuser that makes one merge: that of the group, where it takes method and matching.
+    def of(self, method: str, matching: str) -> Fuser:
+        """The fuser that makes one merge.
 
-    Args:
-        fuser: of the group, see `fuser_of`.
-        make: a fuser of the group by a plan.
-        plan: of the whole grid.
-        method: of the merge.
-        matching: of the merge; ``none`` for none.
+        Args:
+            method: of the merge.
+            matching: of the merge; ``none`` for none.
 
-    Raises:
-        InputError: what the group does not take, in its own words.
-    """
-    if method in fuser.plan.methods and (matching in fuser.plan.matchings or matching not in plan.matchings):
-        return fuser
-    return make(_only(plan, method, matching))
+        Raises:
+            InputError: what the group does not take, in its own words.
+        """
+        taken = self.fuser.plan
+        if method in taken.methods and (matching in taken.matchings or matching not in self._plan.matchings):
+            return self.fuser
+        return self._make(self._only(method, matching))
 
+    def _takes(self, method: str | None = None, matching: str | None = None) -> bool:
+        try:
+            self._make(self._only(method, matching))
+        except InputError:
+            return False
+        return True
 
-def _only(plan: FusionPlan, method: str | None = None, matching: str | None = None) -> FusionPlan:
-    """A plan with one method and one matching of another; the plain mean, or none, where none is named."""
-    methods = {"simple": {}} if method is None else {method: plan.methods[method]}
-    return replace(
-        plan, methods=methods, matchings={name: one for name, one in plan.matchings.items() if name == matching}
-    )
-
-
-def _takes(make: Make, plan: FusionPlan) -> bool:
-    try:
-        make(plan)
-    except InputError:
-        return False
-    return True
+    def _only(self, method: str | None, matching: str | None) -> FusionPlan:
+        """The plan with one method and one matching; the plain mean, or none, where none is named."""
+        methods = {"simple": {}} if method is None else {method: self._plan.methods[method]}
+        matchings = {name: one for name, one in self._plan.matchings.items() if name == matching}
+        return replace(self._plan, methods=methods, matchings=matchings)

@@ -23,7 +23,7 @@ from fusionlab.evaluation.curves import Curve
 from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, MULTITASK
 from fusionlab.experiment import draw_lines, refuse_misfit
 from fusionlab.fusion import Candidate, CandidateTest, Data, Fuser, FusionPlan, HeadStrategy
-from fusionlab.grid.accepted import Make, fuser_for, fuser_of
+from fusionlab.grid.accepted import Accepted
 from fusionlab.grid.cells import CellStore, Finished
 from fusionlab.grid.data_sets import TestData
 from fusionlab.grid.design import Cell, EndModel, Grid
@@ -69,7 +69,7 @@ class GridRunner:
         self._precision = unusual_precision(trainer.get("precision"))
         self._statistics = StatisticsFiles(self.folder / "statistics", grid, self._precision)
         self.broken: dict[Trained, Exception] = {}
-        self._group: tuple[tuple[tuple[str, ...], int], tuple[Fuser, Make]] | None = None
+        self._group: tuple[tuple[tuple[str, ...], int], Accepted] | None = None
         self._note = ""
         self.fault: Exception | None = None
 
@@ -155,10 +155,11 @@ class GridRunner:
             seconds = time.perf_counter() - start if is_new else None
             candidate = Candidate(cell.models, cell.method, cell.matching, model, seconds)
             return self._test(cell, [model], candidate, data)
-        fuser, make = self._fuser(cell.models, cell.seed)
+        fusers = self._fusers(cell.models, cell.seed)
         if cell.method == ENSEMBLE:
+            fuser = fusers.fuser
             return self._test(cell, fuser.end_models, fuser.ensemble_of_all(), data, fuser.heads)
-        fuser = fuser_for(fuser, make, self._plan(cell.seed), cell.method, cell.matching)
+        fuser = fusers.of(cell.method, cell.matching)
         merged = run(self._merged(fuser, cell), partial(self._trainer, "matching and merging"))
         finished = self._test(cell, fuser.end_models, merged, data, fuser.heads)
         distances = tuple(found for found in fuser.fused.distances if found.matching == cell.matching)
@@ -191,11 +192,8 @@ class GridRunner:
     def _trainer(self, label: str) -> Trainer:
         return make_trainer(self.trainer, label, leave=False)
 
-    def _plan(self, seed: int) -> FusionPlan:
-        return FusionPlan(self.grid.matchings, self.grid.methods, heads=self.grid.heads, seed=seed)
-
-    def _fuser(self, group: tuple[str, ...], seed: int) -> tuple[Fuser, Make]:
-        """The fuser of a group, and what makes another; kept until the next group, so that matchings are found once."""
+    def _fusers(self, group: tuple[str, ...], seed: int) -> Accepted:
+        """The fusers of a group; kept until the next group, so that a matching is found once for all methods."""
         if self._group is None or self._group[0] != (group, seed):
             if self._group is not None:
                 self._group = None
@@ -215,7 +213,8 @@ class GridRunner:
                 fuser.matchings.place = Workplace(device_of(str(self.trainer.get("accelerator", "auto"))))
                 return fuser
 
-            self._group = (group, seed), (fuser_of(make, self._plan(seed)), make)
+            plan = FusionPlan(grid.matchings, grid.methods, heads=grid.heads, seed=seed)
+            self._group = (group, seed), Accepted(make, plan)
         return self._group[1]
 
     @cached_property

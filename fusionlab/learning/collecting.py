@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from fusionlab.errors import InputError
-from fusionlab.forward import IGNORED, LABELS
+from fusionlab.forward import DECODER_MASK, LABELS, written_tokens
 from fusionlab.learning.batches import BATCH, DistillationBatch, ExamplePool, examples_at_once
-from fusionlab.learning.distillation import DECODER, MASKS, Targets, outputs_alone, teacher_targets
+from fusionlab.learning.distillation import Targets, outputs_alone, teacher_targets
 from fusionlab.learning.mixtures import ENOUGH, mixtures
 from fusionlab.learning.supplement import Like, Supplement
 from fusionlab.spreading import reads_in_order, spread_loader
@@ -62,7 +62,7 @@ def collect(
         raise InputError("data holds no batch; expected at least one")
     own_answers, is_divisible = outputs_alone(models[own or 0], first.to(teaching.device).inputs)
     examples = examples if answers is None else min(examples, max(1, answers // own_answers))
-    if isinstance(batches, DataLoader) and reads_in_order(batches) and _is_cut(batches, first, examples, memory):
+    if reads_in_order(batches) and _is_cut(batches, first, examples, memory):
         given = _given(spread_loader(batches, examples), own, with_targets)
     else:
         given = itertools.chain([first], given)
@@ -100,11 +100,9 @@ def _given(batches: Iterable[Any], own: int | None, with_targets: bool) -> Itera
 
 def _without_labels(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A batch without labels; what they say of a decoder's tokens that do not count is its mask, where it has none."""
-    kept, labels = {name: value for name, value in given.items() if name != LABELS}, given.get(LABELS)
-    written = kept.get(DECODER)
-    if labels is not None and written is not None and MASKS[0] not in kept and labels.shape == written.shape:
-        kept[MASKS[0]] = (labels != IGNORED).long()
-    return kept
+    kept = {name: value for name, value in given.items() if name != LABELS}
+    written = written_tokens(given)
+    return kept if written is None else {**kept, DECODER_MASK: written.long()}
 
 
 def _is_cut(loader: DataLoader[Any], first: DistillationBatch, examples: int, memory: int) -> bool:

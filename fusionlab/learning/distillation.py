@@ -16,13 +16,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, softmax
 
-from fusionlab.forward import answers_questions, forward, logits, logits_in, refusing_misfit
+from fusionlab.forward import (
+    DECODER_MASK,
+    DECODER_TOKENS,
+    answers_questions,
+    forward,
+    logits,
+    logits_in,
+    refusing_misfit,
+)
 from fusionlab.types import Batch
 
 Kind = Literal["classes", "labels", "values"]
 # Masks over tokens that a batch may carry, that of a decoder's tokens first.
-DECODER = "decoder_input_ids"
-MASKS = ("decoder_attention_mask", "attention_mask")
+MASKS = (DECODER_MASK, "attention_mask")
 
 
 # Not frozen: a Trainer in double precision converts the tensors of a batch in place.
@@ -206,7 +213,7 @@ def kind_of(model: nn.Module, output: Any) -> Kind:
 def token_mask(rows: Tensor, batch: Batch) -> Tensor | None:
     """The mask of rows ``(batch, tokens)`` whose tokens count, as numbers; None where no mask of the batch fits."""
     # Tokens that a decoder writes are not those that the encoder's mask is of.
-    for name in MASKS[:1] if DECODER in batch else MASKS:
+    for name in MASKS[:1] if DECODER_TOKENS in batch else MASKS:
         if name in batch and rows.ndim == 2 and batch[name].shape == rows.shape:
             return batch[name].to(rows)
     return None

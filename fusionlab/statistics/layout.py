@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.forward import IGNORED, LABELS, class_texts
+from fusionlab.forward import DECODER_MASK, LABELS, class_texts, written_tokens
 from fusionlab.types import Batch
 
-MASKS = {"encoder": "attention_mask", "decoder": "decoder_attention_mask"}
+MASKS = {"encoder": "attention_mask", "decoder": DECODER_MASK}
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,8 @@ def token_masks(batch: Batch) -> dict[str, Tensor]:
         if mask.ndim != 2:
             raise InputError(f"{name} has {mask.ndim} dimensions; expected the shape (batch, tokens)")
         masks[side] = mask.bool()
-    inputs, labels = batch.get("decoder_input_ids"), batch.get(LABELS)
-    if "decoder" not in masks and inputs is not None and labels is not None and labels.shape == inputs.shape:
-        masks["decoder"] = labels != IGNORED
+    if (written := written_tokens(batch)) is not None:
+        masks["decoder"] = written
     return masks
 
 

@@ -29,7 +29,7 @@ class WeightedClasses(FineTuning):
         self._balance = class_weights if isinstance(class_weights, str) else None
         given = None
         if class_weights is not None and not isinstance(class_weights, str):
-            class_weights = torch.as_tensor(class_weights).tolist()
+            class_weights = [float(weight) for weight in class_weights]
             if len(class_weights) != self.num_classes or min(class_weights) < 0:
                 raise InputError(
                     f"class_weights is {class_weights}, but {self.num_classes} numbers of 0 or more were expected, "

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 from fusionlab.atomic import atomic_file
 
 ROUNDING = 1e-6
@@ -30,7 +32,7 @@ class Cells:
         self.found[name] = values
         self._write()
 
-    def begin(self, prefix: str, reached: dict[str, list[float]]) -> None:
+    def begin(self, prefix: str, reached: dict[str, list[Any]]) -> None:
         """Write what end models reach, in the cell ``ends`` behind a prefix.
 
         Where other models were measured there, all cells with the prefix are dropped, to be measured with these.
@@ -57,8 +59,8 @@ class Cells:
             temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
-def alike(measured: dict[str, list[float]] | None, found: dict[str, list[float]]) -> bool:
+def alike(measured: dict[str, list[Any]] | None, found: dict[str, list[Any]]) -> bool:
     """True for the same scores but for rounding: those of the same models."""
     return measured is not None and all(
-        abs(one - other) < ROUNDING for key in found for one, other in zip(measured[key], found[key], strict=True)
+        numpy.allclose(measured[key], scores, rtol=0, atol=ROUNDING) for key, scores in found.items()
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -11,10 +10,11 @@ from typing import Any
 import yaml
 from cells import Cells
 from encoders_ways import AT_ONCE, STEPS
+from pair_plan import Job, PairCells, Seeds
 from same_base_text_models import by_length
 from settings import Batch
 from torch import nn
-from ways import Given, Way, make, what
+from ways import make
 
 import fusionlab
 from fusionlab import configs
@@ -29,12 +29,7 @@ GOEMOTIONS = "open/goemotions.parquet"
 SMALL: Mapping[str, Any] = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 
 
-def cell_name(split: str, pair: tuple[int, int], what: str) -> str:
-    """A cell's name in the file."""
-    return f"{split} {pair[0]}-{pair[1]} {what}"
-
-
-class BertPair:
+class BertPair(PairCells):
     """A BERT that was fine-tuned on the first set, one of another seed that was on the second, and cells about them.
 
     Args:
@@ -44,43 +39,24 @@ class BertPair:
         args: of the command.
     """
 
-    def __init__(self, split: str, seeds: tuple[int, int], cells: Cells, args: argparse.Namespace) -> None:
-        self.split, self.seeds, self.cells, self.args = split, seeds, cells, args
+    def __init__(self, split: str, seeds: Seeds, cells: Cells, args: argparse.Namespace) -> None:
+        super().__init__(split, seeds, cells, "scores")
+        self.args = args
         self._fine = yaml.safe_load(configs.resolve(GRID).read_text(encoding="utf-8"))["end_models"]
 
-    @cached_property
-    def ends(self) -> list[nn.Module]:
-        """Both models, trained where they are not in the folder."""
-        return [fusionlab.load(self._fine_tune(name, seed)).eval() for name, seed in zip(SETS, self.seeds, strict=True)]
+    def end(self, place: int, seed: int) -> nn.Module:
+        """The fine-tune on the set in this place, trained where it is not in the folder."""
+        return fusionlab.load(self._fine_tune(list(SETS)[place], seed))
 
-    def end_models(self) -> None:
+    def reached(self) -> dict[str, list[Any]]:
         """What both and their ensemble reach on each set."""
-        name = cell_name(self.split, self.seeds, "ends")
-        if name not in self.cells.found:
-            scores = [self._scores(end) for end in self.ends]
-            self.cells.keep(name, {"ends": scores, "ensemble": self._scores(Ensemble(self.ends))})
+        return {"ends": [self._scores(end) for end in self.ends], "ensemble": self._scores(Ensemble(self.ends))}
 
-    def measure(self, way: Way, given: Given, seed: int | None = None, steps: int | None = None) -> int:
-        """Measure a cell that is missing, and return how many that were: one or none.
-
-        Args:
-            way: to one model.
-            given: its settings.
-            seed: of learning, for ways that learn.
-            steps: of a distillation; as many as learned matching takes if None.
-        """
-        name = cell_name(self.split, self.seeds, what(way, given, seed, steps=steps))
-        if name in self.cells.found:
-            return 0
-        self.cells.keep(name, self._made(way, given, seed or 0, steps or STEPS))
-        told = ", ".join(f"{score:.3f}" for score in self.cells.found[name]["scores"])
-        print(name, told, file=sys.stderr, flush=True)
-        return 1
-
-    def _made(self, way: Way, given: Given, seed: int, steps: int) -> dict[str, Any]:
-        inputs = None if way.seen == "none" else self._inputs
-        learning = {"steps": 1 if self.args.small else steps, "batch_size": AT_ONCE}
-        made = make(way, given, self.ends, inputs, learning, seed)
+    def made(self, job: Job) -> dict[str, Any]:
+        """The scores on each set of the model that a way makes."""
+        inputs = None if job.way.seen == "none" else self._inputs
+        learning = {"steps": 1 if self.args.small else job.steps or STEPS, "batch_size": AT_ONCE}
+        made = make(job.way, job.given, self.ends, inputs, learning, job.seed or 0)
         return {"scores": self._scores(made.model), "seconds": made.seconds}
 
     def _scores(self, model: nn.Module) -> list[float]:

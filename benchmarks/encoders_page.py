@@ -5,31 +5,26 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Any
 
-from encoders_cells import SETS, cell_name
-from encoders_ways import AT_ONCE, LEARNING, SEEDS, STEPS, TEST, TUNING, WAYS
+from encoders_cells import SETS
+from encoders_ways import AT_ONCE, PLAN, STEPS, TEST, TUNING, WAYS
 from intervals import reached, seeds_of
-from ways import Given, Way, what
+from pair_page import at_equal_time, choices, missing, of_pairs, seconds
+from pair_plan import cell_name
 
 # How many of the pairs a way should bring above their ensembles.
 AIM = 4
 
 
-def page(found: dict[str, Any], missing: int | None) -> str:
+def page(found: dict[str, Any]) -> str:
     """The whole page.
 
     Args:
         found: all cells.
-        missing: how many cells of the test pairs are not measured yet; None before settings are chosen.
     """
     parts = [_introduction()]
-    if missing is not None:
+    if PLAN.missing(found) is not None:
         parts += [_table(found), _pairs(found), _equal_time(found)]
-    parts += [_choices(found)]
-    if missing is None:
-        parts += ["Settings are not chosen yet, and no test pair is measured.\n"]
-    elif missing:
-        parts += [f"Not measured so far: {missing} cells of the test pairs, which are left out.\n"]
-    return "\n".join(filter(None, parts))
+    return "\n".join(filter(None, [*parts, _choices(found), missing(PLAN, found)]))
 
 
 def _introduction() -> str:
@@ -52,15 +47,6 @@ in which each encoder is the first of one pair and the second of another. Behind
 over pairs (Student's t), as if those had no encoder in common; a pair's value is the mean over its seeds of learning.
 Seconds are of one processor, on machines that other programs used.
 """
-
-
-def _cells(found: dict[str, Any], way: Way, steps: int | None = None) -> dict[tuple[int, int], list[Any]]:
-    """By test pair the cells of a way with the chosen settings, one for each seed of learning."""
-    seeds = SEEDS if way.learns else (None,)
-    given: Given = found["chosen"][way.key]
-    rows = {pair: [cell_name("test", pair, what(way, given, seed, steps=steps)) for seed in seeds] for pair in TEST}
-    known = {pair: [found[name] for name in names if name in found] for pair, names in rows.items()}
-    return {pair: cells for pair, cells in known.items() if cells}
 
 
 def _ensembles(found: dict[str, Any]) -> dict[tuple[int, int], float]:
@@ -92,13 +78,12 @@ def _table(found: dict[str, Any]) -> str:
         if values
     ]
     for way in WAYS:
-        cells = _cells(found, way)
+        cells = of_pairs(PLAN, found, way)
         means = _means(cells)
         if means:
             worst = 100 * min(means.values())
-            seconds = fmean(cell["seconds"] for several in cells.values() for cell in several)
             seeds = seeds_of(cells.values()) if way.learns else ""
-            told = f"{reached(list(means.values()))} | {worst:.1f} | {_above(found, means)} | {seconds:.0f}"
+            told = f"{reached(list(means.values()))} | {worst:.1f} | {_above(found, means)} | {seconds(cells):.0f}"
             lines.append(f"| {way.seen} | {way.name} | {seeds} | {told} |")
     return f"""## {len(TEST)} pairs
 
@@ -119,7 +104,7 @@ def _pairs(found: dict[str, Any]) -> str:
             rows.setdefault("end models", {})[pair] = [cell["ends"][0][0], cell["ends"][1][1]]
             rows.setdefault("ensemble", {})[pair] = cell["ensemble"]
     for way in WAYS:
-        for pair, cells in _cells(found, way).items():
+        for pair, cells in of_pairs(PLAN, found, way).items():
             both = [fmean(cell["scores"][place] for cell in cells) for place in range(len(SETS))]
             rows.setdefault(f"{way.name}, sees {way.seen}", {})[pair] = both
     head = " | ".join(f"{one}, {other}" for one, other in TEST)
@@ -140,17 +125,12 @@ On ISEAR and on XED.
 
 
 def _equal_time(found: dict[str, Any]) -> str:
-    lines, is_whole = [], False
-    for way in LEARNING:
-        steps = found["equal time"].get(way.key)
-        cells = _cells(found, way, steps)
+    lines = []
+    for way, steps, cells in at_equal_time(PLAN, found):
         means = _means(cells)
-        if len(means) == len(TEST):
-            is_whole = is_whole or steps is not None
-            seconds = fmean(cell["seconds"] for several in cells.values() for cell in several)
-            told = f"{reached(list(means.values()))} | {_above(found, means)} | {seconds:.0f}"
-            lines.append(f"| {way.name} | {steps or STEPS} | {seeds_of(cells.values())} | {told} |")
-    if not is_whole:
+        told = f"{reached(list(means.values()))} | {_above(found, means)} | {seconds(cells):.0f}"
+        lines.append(f"| {way.name} | {steps} | {seeds_of(cells.values())} | {told} |")
+    if not lines:
         return ""
     return f"""## At equal time
 
@@ -163,25 +143,12 @@ Distillations of as many steps as take a processor as long as `learned` does, on
 
 
 def _choices(found: dict[str, Any]) -> str:
-    lines = []
-    for way in WAYS:
-        seed, tried = SEEDS[0] if way.learns else None, []
-        for given in way.grid:
-            names = [cell_name("tuning", pair, what(way, given, seed)) for pair in TUNING]
-            if all(name in found for name in names):
-                words = ", ".join(f"`{name}` {value}" for name, value in given.items()) or "the defaults"
-                mark = "**" if given == found.get("chosen", {}).get(way.key) else ""
-                score = 100 * fmean(fmean(found[name]["scores"]) for name in names)
-                tried.append(f"{mark}{words}: {score:.1f}{mark}")
-        if tried:
-            lines.append(f"| {way.seen} | {way.name} | {'; '.join(tried)} |")
-    if not lines:
+    table = choices(PLAN, found, lambda cells: f"{100 * fmean(map(PLAN.score, cells)):.1f}")
+    if not table:
         return ""
     return f"""## What was chosen
 
 Scores on validation texts of the tuning pairs; the chosen setting, in bold, is the best of them. One seed of learning.
 
-| sees | way | tried |
-|---|---|---|
-{chr(10).join(lines)}
+{table}
 """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import fmean
 
+from pair_plan import PairPlan
 from ways import DISTILLED, Given, Way, transport
 
 # Seeds of the encoders that are fine-tuned on the first set and on the second, and so of both models. Test pairs make a
@@ -41,3 +43,4 @@ WAYS = (
     Way("`weights`, merged by RegMean", "texts", "weights", "regmean", ALPHAS),
     *LEARNING,
 )
+PLAN = PairPlan(TUNING, TEST, WAYS, SEEDS, STEPS, lambda cell: fmean(cell["scores"]))

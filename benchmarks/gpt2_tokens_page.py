@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from intervals import half_width
+from intervals import nats
 from ways import DISTILLED, MEAN, Way, what
 
 # Seeds of source and anchor.
@@ -109,10 +109,10 @@ def _table(found: Mapping[str, Any], embeddings: str) -> str:
             continue
         measured = list(cells.values())
         of_pair = " | ".join(_of_pair(cells.get(pair)) for pair in PAIRS)
-        barrier = _mean([cell["barrier"] for cell in measured]) if way.then == MEAN else ""
+        barrier = nats([cell["barrier"] for cell in measured]) if way.then == MEAN else ""
         seconds = f"{fmean(cell['seconds'] for cell in measured):.0f}"
         lines.append(
-            f"| {way.seen} | {way.name} | {of_pair} | {barrier} | {_mean([c['lost'] for c in measured])} | {seconds} |"
+            f"| {way.seen} | {way.name} | {of_pair} | {barrier} | {nats([c['lost'] for c in measured])} | {seconds} |"
         )
     if not lines:
         return ""
@@ -132,11 +132,6 @@ def _of_pair(cell: Mapping[str, float] | None) -> str:
     if cell is None:
         return ""
     return f"{cell['barrier']:.3f}, {cell['lost']:.3f}" if "barrier" in cell else f"{cell['lost']:.3f}"
-
-
-def _mean(values: Sequence[float]) -> str:
-    half = f" ± {half_width(values):.3f}" if len(values) > 2 else ""
-    return f"{fmean(values):.3f}{half}"
 
 
 def _missing(found: Mapping[str, Any]) -> str:

@@ -20,6 +20,12 @@ def reached(values: Sequence[float]) -> str:
     return f"{100 * fmean(values):.1f}{half}"
 
 
+def nats(values: Sequence[float]) -> str:
+    """A mean of losses, with half the width of its interval where there are three values or more."""
+    half = f" ± {half_width(values):.3f}" if len(values) > 2 else ""
+    return f"{fmean(values):.3f}{half}"
+
+
 def seeds_of(pairs: Iterable[Collection[object]]) -> str:
     """How many seeds of learning there are of a pair, from the fewest to the most.
 

@@ -20,9 +20,11 @@ from fusionlab.evaluation.plane_points import PlaneModule, corners_of, grid_of, 
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.wording import format_value, listing
 from fusionlab.forward import LABELS
-from fusionlab.fusion import BaseModel, Data, Fused, Fuser, FusionModule, FusionPlan, HeadStrategy
+from fusionlab.fusion import BaseModel, Data, Fused, Fuser, FusionModule, FusionPlan, HeadStrategy, TestSet
+from fusionlab.fusion.heads.union import UnionHeads
 from fusionlab.growing import told
 from fusionlab.inputs import Inputs
+from fusionlab.misfits import label_names, refuse_other_classes, unnamed
 from fusionlab.stages import RETURNS_NOTHING
 from fusionlab.statistics import Grams, Statistics
 from fusionlab.statistics.store import StatisticsStore
@@ -274,6 +276,21 @@ def draw_planes(fuser: Fuser, data: Data, plan: Plan) -> list[Plane]:
     return found
 
 
+def refuse_other_labels(model: nn.Module, test_set: TestSet) -> None:
+    """Refuse classes that the data name otherwise than a classifier does, or in another order.
+
+    Args:
+        model: whose labels have names, or none.
+        test_set: of which the classes may be the first ones of the model.
+
+    Raises:
+        InputError: names the first class that differs.
+    """
+    names = label_names(getattr(model, "config", model))
+    if test_set.class_names is not None and names and not unnamed(names):
+        refuse_other_classes(test_set.name, test_set.class_names, names[: len(test_set.class_names)])
+
+
 @torch.no_grad()
 def refuse_misfit(models: Sequence[nn.Module], data: Data, heads: HeadStrategy | None = None) -> None:
     """Score the first batch of every test set by a model, so that data of another kind are refused before any work.
@@ -284,14 +301,17 @@ def refuse_misfit(models: Sequence[nn.Module], data: Data, heads: HeadStrategy |
         heads: of the models, which may know labels by other places; those of the data if None.
 
     Raises:
-        InputError: data without labels, inputs that the model does not take, or labels that it cannot predict.
+        InputError: data without labels, inputs that the model does not take, or labels that it cannot predict or has in
+            another order.
     """
     for test_set, loader in zip(data.sets, data.loaders, strict=True):
         batch = next(iter(loader))
         if not isinstance(batch, Mapping) or LABELS not in batch:
             raise InputError(f"the data {test_set.name!r} gives no {LABELS!r}; expected batches of inputs and labels")
+        owner = test_set.owner if test_set.owner is not None and test_set.owner < len(models) else 0
+        if not isinstance(heads, UnionHeads):
+            refuse_other_labels(models[owner], test_set)
         try:
-            owner = test_set.owner if test_set.owner is not None and test_set.owner < len(models) else 0
             known = batch if heads is None else heads.labels(batch, test_set)
             scores = test_set.scores(models[owner]) if heads is None else heads.scores(models[owner], test_set)
             scores.update(models[owner], known)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fusionlab.errors import InputError
+
 # Entries of a config that say how wide, deep or divided a model is, and no more.
 _SIZE = re.compile(
     r"hidden_sizes?|intermediate_size|embed_dim|d_(model|ff|kv)|n_(embd|layers?|heads?|inner)|dim|depth|"
@@ -161,3 +163,24 @@ def _vocabulary(config: Any) -> int | None:
 
 def _entry(config: Any, name: str) -> Any:
     return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+
+
+def refuse_other_classes(data: str, names: Sequence[str] | None, class_names: Sequence[str]) -> None:
+    """Refuse data whose classes are not those of the head, in its order; numbers without names may be any of them.
+
+    Args:
+        data: name of the data.
+        names: of their classes; None where they have none.
+        class_names: of the head.
+
+    Raises:
+        InputError: names the first class that differs.
+    """
+    if names is None or list(names) == list(class_names) or (len(names) <= len(class_names) and unnamed(names)):
+        return
+    pairs = zip([*names, *[None] * len(class_names)], [*class_names, *[None] * len(names)], strict=False)
+    index, (found, expected) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+    raise InputError(
+        f"class {index} of the data {data} is {found!r}, but {expected!r} of the model; "
+        f"expected the same labels in the same order"
+    )

@@ -12,7 +12,7 @@ from fusionlab.data import Digits
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import Preservation
 from fusionlab.evaluation.results import Results
-from fusionlab.experiment import NOTED_ROUNDING, Plan, rounding_notes, run
+from fusionlab.experiment import NOTED_ROUNDING, Plan, refuse_misfit, rounding_notes, run
 from fusionlab.fusion import Data, Fused, Matched, TestSet
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
@@ -144,6 +144,23 @@ def test_data_of_another_kind_is_refused_before_any_work(monkeypatch: pytest.Mon
     loader = DataLoader([torch.zeros(1, 8, 8)])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="the data 'bare' gives no 'labels'"):
         run(models(), Data((TestSet("bare"),), (loader,)), Plan({}, trainer=CPU), "title")
+
+
+@pytest.mark.parametrize("names", [["odd", "even"], ["even"], ["0", "1"], ["even", "odd"]])
+def test_classes_in_another_order_are_refused_before_any_work(
+    monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    """The first ones of the model, or numbers without names, are its own."""
+    ends = {name: vit(seed, num_labels=2) for seed, name in enumerate("ab")}
+    for model in ends.values():
+        model.config.id2label = {0: "even", 1: "odd"}
+    batch = {"pixel_values": torch.zeros(2, 1, 8, 8), "labels": torch.zeros(2, dtype=torch.long)}
+    data = Data((TestSet("numbers", class_names=tuple(names)),), ([batch],))  # type: ignore[arg-type]
+    if names[0] == "odd":
+        with pytest.raises(InputError, match="class 0 of the data numbers is 'odd', but 'even' of the model"):
+            refuse_misfit(list(ends.values()), data)
+    else:
+        refuse_misfit(list(ends.values()), data)
 
 
 def test_twins_that_lose_their_function_by_rounding_are_told_of() -> None:

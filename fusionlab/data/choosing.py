@@ -61,7 +61,7 @@ def chosen_splits(
     for option, name in (("train_split", train_split), ("val_split", val_split), ("test_split", test_split)):
         if name is not None and name not in parts:
             raise InputError(f"data.{option} is {name!r}; expected one of the splits of the data: {', '.join(parts)}")
-    train = train_split or named(parts, TRAIN) or (next(iter(parts)) if len(parts) == 1 else None)
+    train = train_split or named(parts, TRAIN) or _only(parts, use, label)
     test = test_split or _tested(parts, label, (train, val_split))
     if use == "outside":
         told = [] if test else ["measured on all of its rows"]
@@ -92,6 +92,13 @@ def chosen_splits(
     if use == "inputs":
         words = f"no test split, so {share} of the rows are left out, as they are where this file is measured on"
     return ChosenSplits(options, [words], ["test_split", "test_size"])
+
+
+def _only(parts: Mapping[str, Any], use: Use, label: str | None) -> str | None:
+    """The only split, unless it is called test and is measured on."""
+    if len(parts) > 1 or (use == "measuring" and _labelled(parts, TEST, label, ())):
+        return None
+    return next(iter(parts))
 
 
 def named(parts: Iterable[str], names: Sequence[str]) -> str | None:

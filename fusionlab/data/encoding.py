@@ -109,7 +109,8 @@ def number_of(value: Any, values: Sequence[Any], path: str, column: str) -> int:
     Raises:
         InputError: none of the values.
     """
-    if value == IGNORED or (isinstance(value, float) and math.isnan(value)):
+    missing = value in (IGNORED, -1) and value not in values
+    if missing or (isinstance(value, float) and math.isnan(value)):
         return IGNORED
     if value not in values:
         known = ", ".join(map(repr, values))
@@ -147,8 +148,16 @@ class TextEncoder(Encoder):
         if self.label_column is None:
             return columns
         known = rows[self.known_column] if self.known_column else [self.known] * len(texts)
+        if self.task == "multilabel":
+            self._refuse_strangers(rows[self.label_column])
         labels = [self._label(value, part) for value, part in zip(rows[self.label_column], known, strict=True)]
         return columns | {LABELS: labels}
+
+    def _refuse_strangers(self, lists: Sequence[Any]) -> None:
+        """Refuse lists of names none of which is one of the labels, as where they are written otherwise."""
+        names = [item for items in lists if isinstance(items, list | tuple) for item in items]
+        if self.values is None and names and all(isinstance(one, str) and one not in self.names for one in names):
+            raise self._wrong(names[0], f"some of {', '.join(self.names)} was")
 
     def _label(self, value: Any, known: Any) -> int | float | list[int]:
         if self.task == "regression":
@@ -174,7 +183,8 @@ class TextEncoder(Encoder):
             return self.names.index(value)
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(self.names):
             return value
-        if isinstance(value, int) and value == IGNORED:
+        # Some sets, such as SNLI, have -1 where no label was agreed on.
+        if isinstance(value, int) and value in (IGNORED, -1):
             return IGNORED
         raise self._wrong(value, f"a label from 0 to {len(self.names) - 1} or one of {', '.join(self.names)} was")
 

@@ -40,6 +40,8 @@ class AnswerScores(Scores):
         metrics["exact_match"].update(exact.sum(), len(exact))
         if self._record is not None:
             counts = known.float()
+            # Where there is no answer, it begins and ends at the first token.
+            self._record.count_classes(*2 * [(labels[known] == 0).all(1).long()], classes=2)
             for name, values in (("f1", shared), ("exact_match", exact)):
                 self._record.add(name, "mean", torch.zeros_like(counts).masked_scatter(known, values), counts)
 
@@ -49,7 +51,8 @@ class AnswerScores(Scores):
         """Nothing: answers are counted by question."""
 
     def _chance(self, actual: NDArray[np.int64]) -> dict[str, float]:
-        return dict.fromkeys(self.metrics, 0.0)
+        """The share of questions without an answer: what never answering scores."""
+        return dict.fromkeys(self.metrics, float(actual[1] / max(actual.sum(), 1)) if actual.size else 0.0)
 
 
 def best_spans(output: Tensor, longest: int = LONGEST) -> Tensor:

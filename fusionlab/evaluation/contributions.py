@@ -99,15 +99,27 @@ class Record:
             classes: how many there are.
         """
         for name, found in (("_predicted", predicted), ("_actual", actual)):
-            counts = torch.bincount(found, minlength=classes).cpu().numpy()
-            before = getattr(self, name)
-            setattr(self, name, counts + before if len(before) else counts)
+            self._count(name, torch.bincount(found, minlength=classes))
+
+    def count_labels(self, labels: Tensor) -> None:
+        """The same where several labels may be right.
+
+        Args:
+            labels: 0, 1 or negative (unknown), shape ``(examples, labels)``; how often each is present and how often it
+                is known are counted, shape ``(2, labels)``.
+        """
+        self._count("_actual", torch.stack([(labels == 1).sum(0), (labels >= 0).sum(0)]))
+
+    def _count(self, name: str, found: Tensor) -> None:
+        counts, before = found.cpu().numpy(), getattr(self, name)
+        setattr(self, name, counts + before if before.size else counts)
 
     def answers(self, chance: Callable[[NDArray[np.int64]], dict[str, float]]) -> Answers:
         """All examples so far.
 
         Args:
-            chance: gives the level of chance of each metric for how often each class is the true one.
+            chance: gives the level of chance of each metric for how often each class is the true one, or for what
+                `count_labels` counted.
         """
         contributions = {
             metric: Contributions(formula, _joined(parts)) for metric, (formula, parts) in self._parts.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import fmean
 
 from fusionlab.evaluation.claims import COSTS, HELPS, SAME
@@ -14,8 +15,9 @@ def against_expectation(results: Results, are_apart: bool) -> str | None:
     """A sentence on what was measured of that which the weights alone let one expect.
 
     Models that share no basis are expected to have a mean near chance as they are: the best unmatched merge counts as
-    near it where its score lies nearer to that of the best constant answer than to the end models' mean. Of models that
-    share a basis matching is expected to change nothing: what counts is the interval of the difference that it makes.
+    near it where its score lies nearer to that of the best constant answer than to the end models' mean, perplexities
+    by their logarithms. Of models that share a basis matching is expected to change nothing: what counts is the
+    interval of the difference that it makes.
 
     Args:
         results: what was measured.
@@ -44,7 +46,9 @@ def _apart(place: Place) -> tuple[bool, str, str] | None:
     if best is None or best.chance is None or all(end.weakness or end.diverged for end in place.ends):
         return None
     level = fmean(ends)
-    is_near = abs(best.value - best.chance) < abs(best.value - level)
+    # Perplexities lie as far apart as their losses do.
+    scale = math.log if place.metric == "perplexity" else float
+    is_near = abs(scale(best.value) - scale(best.chance)) < abs(scale(best.value) - scale(level))
     nearer, farther = ("chance", "the end models") if is_near else ("the end models", "chance")
     several = len(place.unmatched) > 1
     side = f"the {'best ' if several else ''}unmatched merge is nearer to {nearer} than to {farther}"

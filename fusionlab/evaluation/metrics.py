@@ -15,6 +15,8 @@ from fusionlab.evaluation.multilabel_f1 import MultilabelF1
 from fusionlab.evaluation.span_f1 import SpanF1
 
 DISTANCE, DISTANCE_IN_GAUGE = "distance_to_anchor", "distance_to_anchor_in_gauge"
+# The mean over data sets of what each is judged by, where that is not one metric.
+SCORE = "score"
 DISTANCES = ("distance", DISTANCE, DISTANCE_IN_GAUGE)
 
 
@@ -97,6 +99,7 @@ KINDS: Mapping[str, Kind] = {
     "pearson": kind_of(PearsonCorrCoef),
     "spearman": kind_of(SpearmanCorrCoef),
     "perplexity": kind_of(Perplexity),
+    SCORE: Kind(lower_is_better=False),
     "barrier": Kind(lower_is_better=True),
     **dict.fromkeys(DISTANCES, Kind(lower_is_better=True)),
 }

@@ -201,7 +201,7 @@ def _weakness(results: Results, entry: Entry, columns: Sequence[Column], value: 
     """A claim that a model says nothing about its inputs: no better than an answer that ignores them."""
     metric, level = columns[0].metric, _level(results, columns, entry)
     if not math.isfinite(value):
-        return f"predicts nothing: {metric_label(metric)} is not defined where all outputs are alike"
+        return f"has no {metric_label(metric)}: it is not defined where all outputs, or all labels, are alike"
     shown = format_value(metric, value, unit=True)
     if is_fraction(metric) and "accuracy" not in metric and shown == format_value(metric, 0.0, unit=True):
         return f"predicts nothing ({metric_label(metric)} {shown})"

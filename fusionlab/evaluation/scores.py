@@ -14,6 +14,7 @@ from torchmetrics.regression import PearsonCorrCoef, SpearmanCorrCoef
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.contributions import Answers, Record, by_example, class_counts, label_counts
+from fusionlab.evaluation.formulas import multilabel_macro_f1
 from fusionlab.evaluation.losses import known_rows, multilabel_entries, shifted
 from fusionlab.evaluation.matthews import Matthews
 from fusionlab.evaluation.metrics import MeanLoss, Perplexity, kind_of
@@ -154,6 +155,11 @@ class Scores(nn.Module):
         """``loss`` (mean over known labels, in nats), then the metrics, the main one first, over all batches so far."""
         return {"loss": float(self.loss.compute())} | {name: float(metric.compute()) for name, metric in self._named()}
 
+    @property
+    def is_empty(self) -> bool:
+        """True as long as no label was known."""
+        return not bool(self.loss.count > 0)
+
     def reset(self) -> None:
         """Forget all batches."""
         for metric in (self.loss, *self._all()):
@@ -191,12 +197,22 @@ class MultilabelScores(Scores):
             metric.update(predicted, labels)
         if self._record is not None:
             self._record.add("loss", "mean", losses.sum(1), known.sum(1))
+            self._record.count_labels(labels)
             counts = label_counts(predicted, labels)
             for name in self.metrics:
                 self._record.add_sparse(name, f"multilabel_{name}", counts)
 
     def _chance(self, actual: NDArray[np.int64]) -> dict[str, float]:
-        return dict.fromkeys(self.metrics, 0.0)
+        """Scores of the best constant answer, from how often each label is present and known.
+
+        For macro F1 that is all labels; for micro F1 some of those that are present most often.
+        """
+        present, known = actual if actual.size else np.zeros((2, 1), np.int64)
+        macro = multilabel_macro_f1(np.concatenate([present, known - present, known])[None])[0]
+        order = np.argsort(-present / np.maximum(known, 1), kind="stable")
+        hits, said = present[order].cumsum(), known[order].cumsum()
+        micro = (2 * hits / np.maximum(said + present.sum(), 1)).max(initial=0)
+        return {"macro_f1": float(macro), "micro_f1": float(micro)}
 
 
 class RegressionScores(Scores):

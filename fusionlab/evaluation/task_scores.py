@@ -165,4 +165,7 @@ def _names(model: nn.Module, class_names: Sequence[str] | None) -> list[str]:
 
 
 def _classes(model: nn.Module, class_names: Sequence[str] | None) -> int:
-    return len(_names(model, class_names))
+    """How many classes there are: those of the data, or of the model where it answers with more than the data name."""
+    if isinstance(model, Ensemble):
+        return max(_classes(one, class_names) for one in model.models)
+    return max(len(_names(model, class_names)), getattr(getattr(model, "config", None), "num_labels", 0))

@@ -117,6 +117,11 @@ class CandidateTest(LightningModule):
         self.rows, self.measured = [], []
         for index, test_set in enumerate(self.test_sets):
             for candidate, _, score in self._answers(index):
+                if score.is_empty:
+                    raise InputError(
+                        f"the data {test_set.name!r} has no known label to measure by; expected labelled rows, more of "
+                        "them, or longer texts: of a short one no token may be masked"
+                    )
                 found = score.compute()
                 if self._sees_everything(index):
                     key = (candidate.models, candidate.method, candidate.matching)

@@ -9,13 +9,12 @@ from statistics import fmean, stdev
 
 from fusionlab.evaluation.bootstrap import clusters_of, over_clusters
 from fusionlab.evaluation.comparison import GroupComparison
-from fusionlab.evaluation.metrics import is_fraction, lower_is_better
+from fusionlab.evaluation.metrics import SCORE, is_fraction, lower_is_better
 from fusionlab.evaluation.results import END_MODEL, NO_MATCHING, UNMATCHED, Domain, Results, Row, main_columns
 from fusionlab.evaluation.rows import MULTITASK
 from fusionlab.evaluation.wording import format_value, metric_label
 from fusionlab.grid.cells import Finished
 
-SCORE = "score"
 DOMAINS: tuple[Domain, ...] = ("in", "out")
 OWN, SINGLE, BEST = "end model, its own test set", "end model, test sets of its group", "best end model of the group"
 
@@ -36,9 +35,11 @@ class Mean:
 
     @staticmethod
     def of(values: Sequence[float]) -> Mean | None:
-        """The mean of some numbers, None of none."""
+        """The mean of some numbers, None of none; not a number where one of them is not finite."""
         if not values:
             return None
+        if not all(map(math.isfinite, values)):
+            return Mean(math.nan, None, len(values))
         return Mean(fmean(values), stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None, len(values))
 
 
@@ -135,7 +136,10 @@ def best_lines(lines: Sequence[Line], domain: Domain, metric: str) -> frozenset[
     known = {
         index: round(found.value, 4 if is_fraction(metric) else 3)
         for index, line in enumerate(lines)
-        if line.is_merge and (found := line.scores[domain]) is not None and not line.lacks(domain)
+        if line.is_merge
+        and (found := line.scores[domain]) is not None
+        and not line.lacks(domain)
+        and math.isfinite(found.value)
     }
     if len(known) < 2:
         return frozenset()

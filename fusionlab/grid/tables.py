@@ -156,6 +156,8 @@ def _mean(mean: Mean | None, metric: str) -> str:
 
 
 def _number(mean: Mean, scale: float, digits: int) -> str:
+    if not math.isfinite(mean.value):
+        return "diverged"
     error = "" if mean.error is None else f" ± {scale * mean.error:.{digits}f}"
     return f"{scale * mean.value:.{digits}f}{error}"
 

@@ -18,7 +18,7 @@ from fusionlab.data.contract import DataFacts, described
 from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.scores import Scores, Task
 from fusionlab.forward import LABELS, input_embeddings, logits
-from fusionlab.misfits import unnamed
+from fusionlab.misfits import refuse_other_classes
 from fusionlab.sentences import sentence
 from fusionlab.symmetry.wrappers import unwrapped
 from fusionlab.types import Batch
@@ -127,7 +127,7 @@ class FineTuning(LightningModule, ABC):
                 f"the data {data.name} is for the task {data.task}, but {type(self).__name__} was made for {self.task}"
             )
         if self.class_names is not None:
-            refuse_other_classes(data, self.class_names)
+            refuse_other_classes(data.name, data.class_names, self.class_names)
         size, vocabulary = data.vocabulary_size, self._vocabulary()
         if size is not None and vocabulary is not None and size > vocabulary:
             raise InputError(
@@ -253,24 +253,3 @@ def refuse_out_of_range(*checks: tuple[str, float, bool, str]) -> None:
     for name, value, allowed, expected in checks:
         if not allowed:
             raise InputError(f"{name} is {value}, but a value {expected} was expected")
-
-
-def refuse_other_classes(data: DataFacts, class_names: Sequence[str]) -> None:
-    """Refuse data whose classes are not those of the head, in its order; numbers without names may be any of them.
-
-    Args:
-        data: the facts that the data module states.
-        class_names: of the head.
-
-    Raises:
-        InputError: names the first class that differs.
-    """
-    names = data.class_names
-    if names is None or list(names) == list(class_names) or (len(names) <= len(class_names) and unnamed(names)):
-        return
-    pairs = zip([*names, *[None] * len(class_names)], [*class_names, *[None] * len(names)], strict=False)
-    index, (found, expected) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
-    raise InputError(
-        f"class {index} of the data {data.name} is {found!r}, but {expected!r} of the model; "
-        f"expected the same labels in the same order"
-    )

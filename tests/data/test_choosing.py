@@ -32,6 +32,9 @@ def test_rows_are_held_out() -> None:
     assert "left out" in chosen_splits({"train": ROWS}, "inputs", test_size=0.2).told[0]
     # A single split is the one to train on, whatever it is called; one called test is measured on alone.
     assert chosen_splits({"all": ROWS}, "measuring", test_size=0.2).options["train_split"] == "all"
+    alone = chosen_splits({"test": ROWS}, "measuring", "label", test_size=0.2)
+    assert (alone.options["train_split"], alone.options["test_split"], alone.told) == (None, "test", [])
+    assert chosen_splits({"test": ROWS}, "inputs", "label").options["train_split"] == "test"
 
 
 def test_settings_are_chosen_on_a_validation_split_that_is_not_measured_on() -> None:

@@ -127,6 +127,16 @@ def test_names_of_labels(tmp_path: Path, tokenizer: str) -> None:
     assert TextClassification(table(tmp_path), tokenizer, test_split=None).class_names == ["0", "1", "2"]
 
 
+@pytest.mark.parametrize("values", [["no", "yes"], [0, 1]])
+def test_a_label_that_nobody_agreed_on_is_unknown(tmp_path: Path, tokenizer: str, values: list[Any]) -> None:
+    """As SNLI has it: -1 among numbers."""
+    path = jsonl(tmp_path / "x.jsonl", [{"text": "a", "label": 1}, {"text": "b", "label": -1}])
+    options: dict[str, Any] = {"label_values": values} if values == [0, 1] else {}
+    data = TextClassification(path, tokenizer, labels=["no", "yes"], train_split=None, test_split="train", **options)
+    (batch,) = list(data.test_dataloader())
+    assert batch["labels"].tolist() == [1, -100]
+
+
 def test_several_labels_of_which_some_are_not_annotated(tmp_path: Path, tokenizer: str) -> None:
     """-100 for what the data does not annotate, never 0."""
     path = jsonl(tmp_path / "x.jsonl", [{"text": "a", "label": ["x"]}, {"text": "b", "label": []}])
@@ -146,6 +156,7 @@ def test_several_labels_of_which_some_are_not_annotated(tmp_path: Path, tokenize
         ({"label": "c"}, {}, r"expected data\.labels"),
         ({"label": "c"}, {"task": "regression"}, "holds 'c', but a number"),
         ({"label": 1}, {"task": "multilabel", "labels": ["a"]}, "holds 1, but a list"),
+        ({"label": ["A"]}, {"task": "multilabel", "labels": ["a", "b"]}, "holds 'A', but some of a, b was expected"),
         ({"text": ["a", "b"], "label": 0}, {}, "column 'text' of the data holds .*, but a text was expected"),
         ({"text": 1.5, "label": 0}, {}, "column 'text' of the data holds '1.5', but a text"),
         ({"label": {"a": 1}}, {}, "does not hold class numbers"),

@@ -151,3 +151,13 @@ def test_expected_labels_are_refused() -> None:
     """They would be as many as tokens."""
     with pytest.raises(InputError, match="'expected' would take every token of the text for both ends"):
         scores(model(), batch(), "expected")
+
+
+def test_never_answering_is_the_level_of_chance() -> None:
+    """The share of questions without an answer, of those that are known."""
+    labels = torch.tensor([[2, 4], [0, 0], [0, 0], [1, 3], [-100, -100]])
+    scores = AnswerScores().keep_examples()
+    scores.add(torch.zeros(5, 2, TOKENS).index_fill(2, torch.tensor([0]), 1.0), labels)
+    assert scores.answers().chance == {"f1": 0.5, "exact_match": 0.5}
+    assert scores.compute()["exact_match"] == 0.5
+    assert not scores.answers().is_constant

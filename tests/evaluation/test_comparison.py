@@ -57,6 +57,22 @@ def test_each_matched_merge_meets_the_unmatched_one_of_its_method() -> None:
     assert len(levels) == 2 * len(given)
 
 
+def test_a_mean_over_sets_has_no_interval_where_one_is_tiny() -> None:
+    """Two sets of 200 examples on which nothing changes, and one of a single one that does, or of six."""
+    for count in (1, 6):
+        sets = {"large": (some(0.5),) * 2, "other": (some(0.6),) * 2, "tiny": (np.zeros(count), np.ones(count))}
+        given = [
+            measured("simple", matching, right, name)
+            for name, pair in sets.items()
+            for matching, right in zip(("none", "paper"), pair, strict=True)
+        ]
+        comparisons, levels = compare(given)
+        mean = find(comparisons, data_set=None, metric="accuracy")
+        assert mean.difference == pytest.approx(1 / 3)
+        assert (mean.lower is None) == (count == 1)
+        assert all((one.lower is None) == (count == 1) for one in levels if one.data_set is None)
+
+
 def test_pairs_make_the_interval_narrow() -> None:
     """A hundred and five examples right instead of a hundred, the hundred among them: as if only those five counted."""
     before = np.arange(400) < 100

@@ -1,5 +1,6 @@
 """What examples add gives the metric of any resample: the same as torchmetrics on that resample, made by hand."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -194,7 +195,10 @@ def test_equal_outputs_have_no_pearson_correlation() -> None:
 
 
 def test_chance_is_the_best_constant_answer() -> None:
-    """Largest class for accuracy, its F1 over all classes for macro F1, a uniform guess for perplexity, else 0."""
+    """Largest class for accuracy, its F1 over all classes for macro F1, a uniform guess for perplexity, else 0.
+
+    Of several labels it is the best of all sets of labels, tried one by one.
+    """
     _, _, labels = CASES["accuracy"]
     known = labels[labels != IGNORED].numpy()
     best = max(set(known.tolist()), key=lambda label: (known == label).sum())
@@ -203,7 +207,12 @@ def test_chance_is_the_best_constant_answer() -> None:
     assert answers("macro F1").chance == {"macro_f1": pytest.approx(f1_score(known, constant, average="macro"))}
     assert answers("Matthews").chance == {"matthews": 0}
     assert answers("entities").chance == {"f1": 0}
-    assert answers("several labels").chance == {"macro_f1": 0, "micro_f1": 0}
+    make, output, labels = CASES["several labels"]
+    constant_answers = [torch.tensor(said).expand_as(output) for said in itertools.product((-1.0, 1.0), repeat=4)]
+    scores = [measured(make, said, labels, keep=False).compute() for said in constant_answers]
+    best_answers = {name: max(one[name] for one in scores) for name in ("macro_f1", "micro_f1")}
+    assert answers("several labels").chance == pytest.approx(best_answers)
+    assert 0.1 < best_answers["macro_f1"] != pytest.approx(best_answers["micro_f1"])
     assert answers("numbers").chance == {"pearson": 0, "spearman": 0}
     assert answers("causal language model").chance == {"perplexity": 4}
 

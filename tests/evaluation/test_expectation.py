@@ -1,5 +1,7 @@
 """Advice against measurements: near chance, near the end models, and what matching does, by the numbers."""
 
+from dataclasses import replace
+
 import pytest
 
 from fusionlab.evaluation import expectation
@@ -79,3 +81,16 @@ def test_nothing_to_hold_it_against() -> None:
     assert against_expectation(judged({}), are_apart=True) is None
     assert against_expectation(judged({PLAIN: 0.9}), are_apart=False) is None
     assert against_expectation(judged({PLAIN: 0.9}, broken=[PLAIN]), are_apart=True) is None
+
+
+def test_perplexities_are_compared_as_losses_are() -> None:
+    """A merge of 8,000 lies nearer to a guess among 50,257 than to models of 20 and 22, by their logarithms alone."""
+    measured = judged({PLAIN: 0.18})
+    values = {"end model": 20.0, "simple": 8000.0}
+    rows = [
+        replace(row, metric="perplexity", value=values[row.method]) for row in measured.rows if row.metric == "accuracy"
+    ]
+    levels = [replace(one, metric="perplexity", chance=50257.0) for one in measured.levels if one.metric == "accuracy"]
+    told = against_expectation(replace(measured, rows=rows, levels=levels, comparisons=[]), are_apart=True)
+    assert told is not None
+    assert told.startswith("Measured, as expected: the unmatched merge is nearer to chance than to the end models")

@@ -1,5 +1,6 @@
 """Scores by task: chosen from the model or the data, equal to scikit-learn, scipy and torchmetrics over all batches."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,19 @@ def test_one_label_by_other_metrics(metric: Any, reference: Any) -> None:
     found = scored(make_scores(Echo(), "classification", TAGS, metric=metric), output, labels)
     assert found[metric] == pytest.approx(reference(labels[7:], output[7:].argmax(-1)), rel=1e-5)
     assert list(found) == ["loss", metric]
+
+
+@pytest.mark.parametrize("metric", ["macro_f1", "matthews"])
+def test_a_model_may_answer_with_classes_that_the_data_lack(metric: Any) -> None:
+    """Numbers of classes in a file that has no example of the last ones: scores and resamples are scikit-learn's."""
+    model = Echo()
+    model.config = SimpleNamespace(num_labels=5)  # type: ignore[assignment]
+    said, labels = torch.tensor([3, 1, 2, 4, 0, 0]), torch.tensor([0, 1, 2, 2, 1, 0])
+    scores = make_scores(model, "classification", ["0", "1", "2"], metric=metric).keep_examples()
+    found = scored(scores, torch.eye(5)[said], labels)[metric]
+    by_hand = f1_score(labels, said, average="macro") if metric == "macro_f1" else matthews_corrcoef(labels, said)
+    assert found == pytest.approx(by_hand, rel=1e-5)
+    assert scores.answers().contributions[metric].scores(np.ones((1, 6))) == pytest.approx([found], rel=1e-5)
 
 
 @pytest.mark.parametrize("task", ["masked_lm", "causal_lm"])

@@ -218,7 +218,7 @@ def level(metric: str, ends: tuple[float, float] | None, chance: float, is_const
         ("matthews", 0.0, level("matthews", (0, 0), 0, True), "gives every example the same class, at chance level"),
         ("macro_f1", 0.2, level("macro_f1", (0.1, 0.3), 0.25), "is at chance level (25.0 %)"),
         ("accuracy", 0.7, level("accuracy", (0.6, 0.8), 0.5, True), "gives every example the same class"),
-        ("pearson", math.nan, None, "predicts nothing: pearson is not defined where all outputs are alike"),
+        ("pearson", math.nan, None, "has no pearson: it is not defined where all outputs, or all labels, are alike"),
         (
             "perplexity",
             60.0,

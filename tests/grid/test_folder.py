@@ -83,6 +83,18 @@ def test_everything_is_written_and_agrees(tmp_path: Path, finished: list[Finishe
     assert (tmp_path / "summary.md").read_text() == text
 
 
+def test_sets_that_are_judged_by_different_metrics(tmp_path: Path, finished: list[Finished], given: Grid) -> None:
+    """Such as Matthews' correlation and Pearson's of figure 6: their mean is a score, of which more is better."""
+    others = [
+        replace(done, rows=tuple(replace(row, metric="pearson") if row.data_set == "X" else row for row in done.rows))
+        for done in finished
+    ]
+    write_results(others, given, tmp_path, "A grid", "again", nothing)
+    text = (tmp_path / "summary.md").read_text()
+    assert "score" in text.splitlines()[1]
+    assert "0.500 ± 0.058" in text
+
+
 def test_what_a_method_told_is_listed_by_cell(tmp_path: Path, finished: list[Finished], given: Grid) -> None:
     at, cell = next((at, done.cell) for at, done in enumerate(finished) if done.cell.is_merge)
     finished[at] = replace(finished[at], told=("Kept a of 2 models.",))
@@ -226,6 +238,20 @@ def test_geometry(finished: list[Finished]) -> None:
     assert far.value == pytest.approx(3 * 2**0.5)
     assert near.value == pytest.approx(1.5 * 2**0.5)
     assert (far.count, near.count) == (4, 4)
+
+
+def test_a_line_that_diverges_leaves_no_mean(tmp_path: Path, finished: list[Finished], given: Grid) -> None:
+    """Of its matching alone; everything is written all the same."""
+    place = next(place for place, done in enumerate(finished) if done.curves and done.cell.matching == "paper")
+    curve = replace(finished[place].curves[0], loss=(1.0, float("nan"), 1.0))
+    finished[place] = replace(finished[place], curves=(curve,))
+    unmatched, paper = geometry(finished)
+    assert unmatched.barrier is not None
+    assert paper.barrier is not None
+    assert np.isfinite(unmatched.barrier.value)
+    assert np.isnan(paper.barrier.value)
+    write_results(finished, given, tmp_path, "A grid", "again", nothing)
+    assert "diverged" in (tmp_path / "summary.md").read_text()
 
 
 def test_shared_texts(given: Grid) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -20,7 +21,6 @@ from fusionlab.fusion.heads.refusals import refuse_scoring
 from fusionlab.fusion.heads.strategy import MergeStates, StatisticsByKind
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
-from fusionlab.models import with_state
 
 # No label that a model does not know may win.
 NEVER = -1e4
@@ -94,8 +94,10 @@ class UnionHeads(MergedHeads):
         return {**batch, LABELS: torch.where(labels >= 0, places[labels.clamp(min=0)], labels)}
 
     def _without_unknown(self, model: nn.Module, known: Tensor) -> nn.Module:
-        state = dict(model.state_dict())
-        for layer in self.union.layers:
-            if (name := f"{layer}.bias") in state:
-                state[name] = torch.where(known.to(state[name].device), state[name], NEVER)
-        return with_state(model, state).to(next(model.parameters()).device)
+        silenced = copy.deepcopy(model)
+        for layer in map(silenced.get_submodule, self.union.layers):
+            assert isinstance(layer, nn.Linear)
+            # Where there is no bias, a row of zeros answers 0, which is more than many a known label has.
+            bias = layer.weight.new_zeros(len(known)) if layer.bias is None else layer.bias.detach()
+            layer.bias = nn.Parameter(torch.where(known.to(bias.device), bias, NEVER))
+        return silenced

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BertForTokenClassification
+from transformers import BertConfig, BertForTokenClassification, GPT2Config, GPT2ForSequenceClassification
 
 from fusionlab.evaluation.results import END_MODEL, NO_MATCHING
 from fusionlab.fusion import TestSet
@@ -99,6 +99,22 @@ def test_several_labels(other: list[str], task: Any) -> None:
         scores = found(models, test_set, images(labels), place)
         assert scores["loss"] == pytest.approx(expected["loss"], abs=1e-6)
         assert scores["micro_f1"] == pytest.approx(expected["micro_f1"], abs=1e-6)
+
+
+def test_a_classifier_without_a_bias_never_answers_with_a_label_that_it_does_not_know() -> None:
+    """Where all logits that it has are negative, a row of zeros would win."""
+    sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 20, "n_positions": 16}
+    models = []
+    for seed, names in enumerate((["x", "y"], ["x", "z"])):
+        config = GPT2Config(**sizes, pad_token_id=0, id2label=dict(enumerate(names)))
+        models.append(randomize(GPT2ForSequenceClassification(config), seed).float())
+    batch = {
+        "input_ids": torch.randint(1, 20, (60, 5), generator=generator(2)),
+        "labels": torch.randint(2, (60,), generator=generator(3)),
+    }
+    test_set = TestSet("data", task="classification", class_names=("x", "y"))
+    expected = alone(models[0], test_set, batch)
+    assert found(models, test_set, batch, 0) == pytest.approx(expected, abs=1e-6)
 
 
 def test_an_end_model_answers_in_the_type_of_its_candidate() -> None:

@@ -143,6 +143,7 @@ rows: $(STAMP)
 	$(BIN)/python benchmarks/merge_methods.py
 	$(BIN)/python benchmarks/assignments.py
 	$(BIN)/python benchmarks/encoders.py
+	$(BIN)/python benchmarks/trained_pairs.py cifar10
 	$(BIN)/python benchmarks/optimisers.py
 	$(BIN)/python benchmarks/measures.py
 	test -d checkpoints/gpt2_shakespeare_tokens || $(BIN)/python benchmarks/shakespeare_tokens.py
@@ -159,6 +160,7 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/merge_methods.py --page
 	$(BIN)/python benchmarks/assignments.py --page
 	$(BIN)/python benchmarks/encoders.py --page
+	$(BIN)/python benchmarks/trained_pairs.py cifar10 --page
 	$(BIN)/python benchmarks/optimisers.py --page
 	$(BIN)/python benchmarks/measures.py --page
 	$(BIN)/python benchmarks/gpt2_tokens.py --page

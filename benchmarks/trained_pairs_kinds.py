@@ -12,7 +12,7 @@ from settings import Metric
 from trained_rows import CIFAR_DEVIATION, CIFAR_MEAN
 from ways import DISTILLED, Given, Seen, Way, transport
 
-RATES: tuple[Given, ...] = ({}, {"learning_rate": 0.005}, {"learning_rate": 0.02})
+RATES: tuple[Given, ...] = ({}, {"learning_rate": 0.0025}, {"learning_rate": 0.005}, {"learning_rate": 0.02})
 DISTILLATIONS: tuple[Given, ...] = ({}, {"learning_rate": 5e-4}, {"learning_rate": 2e-3}, {"learning_rate": 4e-3})
 TEST: tuple[Seeds, ...] = ((1, 2), (3, 4), (5, 6))
 SEEDS = (0, 1, 2)

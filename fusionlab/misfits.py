@@ -28,12 +28,12 @@ def of_shapes(shapes: Sequence[Sequence[int]], configs: Sequence[Any]) -> str:
         configs: of the models, as objects or mappings.
     """
     for key, words in (
-        (_labels, OTHER_HEADS),
+        (classes_of, OTHER_HEADS),
         (_vocabulary, "fusionlab vocab gives models of different vocabularies one"),
     ):
         sizes = [key(config) for config in configs]
         if sizes[0] != sizes[1] and all(size in shape for size, shape in zip(sizes, shapes, strict=True)):
-            return f" ({'classes' if key is _labels else 'tokens'}: {sizes[0]} and {sizes[1]}; {words})"
+            return f" ({'classes' if key is classes_of else 'tokens'}: {sizes[0]} and {sizes[1]}; {words})"
     return of_sizes(configs)
 
 
@@ -140,7 +140,12 @@ def _sizes(one: Any, other: Any) -> Iterator[tuple[str, int, int]]:
             yield from _sizes(first, second)
 
 
-def _labels(config: Any) -> int | None:
+def classes_of(config: Any) -> int | None:
+    """The number of classes that a model tells apart; None where its config does not say.
+
+    Args:
+        config: of transformers or timm, as an object or a mapping.
+    """
     found = _entry(config, "id2label")
     if isinstance(found, Mapping):
         return len(found)

@@ -136,6 +136,8 @@ def untie(model: Model) -> Model:
     dtype = main_dtype(model.state_dict())
     twin = in_types(type(model)(config), types_of(model)).eval()
     twin.load_state_dict(model.state_dict())
+    if (generation := getattr(model, "generation_config", None)) is not None:
+        twin.generation_config = copy.deepcopy(generation)
     generator = torch.Generator().manual_seed(0)
     inputs = {i.name: i.random(1, generator) for i in blueprint(model).inputs}
     with torch.no_grad():

@@ -12,8 +12,9 @@ from fusionlab.data import Digits
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import Preservation
 from fusionlab.evaluation.results import Results
-from fusionlab.experiment import NOTED_ROUNDING, Plan, refuse_misfit, rounding_notes, run
+from fusionlab.experiment import NOTED_ROUNDING, Plan, rounding_notes, run
 from fusionlab.fusion import Data, Fused, Matched, TestSet
+from fusionlab.fusion.misfit import refuse_misfit
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.trainers import ROUNDING

@@ -24,11 +24,14 @@ def gpt2(seed: int) -> GPT2LMHeadModel:
 
 def test_untied_model_computes_the_same_and_may_be_rotated() -> None:
     model = gpt2(0)
+    model.generation_config.update(temperature=0.6, eos_token_id=[0, 7])
     free = untie(model)
     assert all(torch.equal(tensor, free.state_dict()[name]) for name, tensor in model.state_dict().items())
     torch.testing.assert_close(logits(free, TOKENS), logits(model, TOKENS), rtol=1e-5, atol=1e-5)
     assert free.lm_head.weight is not free.transformer.wte.weight
     assert model.lm_head.weight is model.transformer.wte.weight
+    assert free.generation_config is not model.generation_config
+    assert (free.generation_config.temperature, free.generation_config.eos_token_id) == (0.6, [0, 7])
     tied_after, free_after = blueprint(model).after_folding, blueprint(free).after_folding
     assert tied_after is None or isinstance(tied_after.spaces["residual"].group, Permutation)
     assert free_after is not None

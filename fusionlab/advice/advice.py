@@ -10,9 +10,19 @@ from typing import Any
 from fusionlab.advice.adapter_pairs import compare_adapters
 from fusionlab.advice.agreement import Agreement
 from fusionlab.advice.costs import Cost, cost_of
+from fusionlab.advice.in_common import share_base
 from fusionlab.advice.pairs import Kind, Pair, compare
 from fusionlab.advice.running import CORRELATION, by_correlation, commands, has_other_heads, matching_of
-from fusionlab.advice.situations import CASES, Case, CaseName, case_of, exceptions, judged, unmatchable, worst
+from fusionlab.advice.situations import (
+    CASES,
+    Case,
+    CaseName,
+    case_of,
+    exceptions,
+    judged,
+    unmatchable,
+    worst,
+)
 from fusionlab.advice.tensors import Weights, unknown_type
 from fusionlab.errors import InputError
 from fusionlab.misfits import of_labels
@@ -50,6 +60,11 @@ class Advice:
     exceptions: Sequence[str] = field(default_factory=list)
     agreement: Agreement | None = None
     unknown: str | None = None
+
+    @property
+    def has_no_line(self) -> bool:
+        """True where the models as they are have no mean: other architectures, vocabularies or heads."""
+        return self.case in ("architectures", "vocabularies") or has_other_heads(self.case, self.pairs)
 
     @property
     def described(self) -> Case:
@@ -221,7 +236,7 @@ def _described(case: CaseName, agreement: Agreement | None, unknown: str | None)
 
 def _compared(first: Weights, other: Weights, advance: Callable[[int], object]) -> Pair:
     """A pair in numbers: of adapters of one base model what they change, else all weights."""
-    if first.layers is not None and other.layers is not None and first.base == other.base:
+    if first.layers is not None and other.layers is not None and share_base(first, other):
         return compare_adapters(first, other)
     return compare(first, other, advance)
 

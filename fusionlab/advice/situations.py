@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fusionlab.advice.adapter_pairs import said_of
+from fusionlab.advice.in_common import is_head, share_base
 from fusionlab.advice.nearness import Relation
 from fusionlab.advice.pairs import Kind, Pair, pattern, some
 from fusionlab.advice.tensors import Weights
@@ -205,7 +206,7 @@ def case_of(first: Weights, second: Weights, pair: Pair) -> CaseName:
     """
     if first.base is not None and second.base is not None:
         is_same = bool(pair.kinds) and pair.whole.equal == 1 and not pair.only
-        return "architectures" if first.base != second.base else "same" if is_same else "adapters"
+        return "architectures" if not share_base(first, second) else "same" if is_same else "adapters"
     return _by_config(first, second, pair) or _by_weights(pair, first.is_twin or second.is_twin)
 
 
@@ -213,7 +214,7 @@ def _by_config(first: Weights, second: Weights, pair: Pair) -> CaseName | None:
     """The case of models whose weights cannot all be held against each other; None where they can."""
     if _differ(first.config, second.config, "model_type"):
         return "architectures"
-    if _repeated(pair, pair.only) or any(pattern(name) != name for name in pair.shapes):
+    if _repeated(pair, pair.only) or any(pattern(n) != n and not is_head(n, first, second) for n in pair.shapes):
         kinds = [{pattern(name) for name in model.tensors} for model in (first, second)]
         return "sizes" if len(kinds[0] & kinds[1]) * 2 > max(map(len, kinds)) else "architectures"
     if pair.shapes and _differ(first.config, second.config, "vocab_size"):

@@ -51,14 +51,21 @@ def run(argv: Sequence[str]) -> None:
     models = of_one_naming([stored_weights(*found) for found in zip(arguments.ckpts, names, strict=True)])
     with progress("comparing", models[0].size * (len(models) - 1)) as advance:
         advice = advice_on(models, data, advance)
-    curves: list[Curve] = []
+    curves, unmeasured = list[Curve](), ""
     if arguments.get("data") is not None:
         from fusionlab.commands.short_line import measured  # noqa: PLC0415
 
-        curves, agreement = measured(arguments)
-        advice = looked_at(advice, models, agreement, data)
-    printing.publish(advice.to_dict() | {"lines": [asdict(curve) | {"barrier": curve.barrier} for curve in curves]})
-    _tell(advice, curves)
+        try:
+            curves, agreement = measured(arguments)
+            advice = looked_at(advice, models, agreement, data)
+        except InputError as error:
+            # Between models that cannot be merged as they are there is no line, and the advice is what they need.
+            if not advice.has_no_line:
+                raise
+            unmeasured = f"No line is measured: {error}."
+    lines = [asdict(curve) | {"barrier": curve.barrier} for curve in curves]
+    printing.publish(advice.to_dict() | {"lines": lines, "unmeasured": unmeasured})
+    _tell(advice, curves, unmeasured)
 
 
 def _parser(measures: bool) -> ArgumentParser:
@@ -73,7 +80,7 @@ def _parser(measures: bool) -> ArgumentParser:
     return parser
 
 
-def _tell(advice: Advice, curves: Sequence[Curve]) -> None:
+def _tell(advice: Advice, curves: Sequence[Curve], unmeasured: str) -> None:
     from rich.table import Table  # noqa: PLC0415 - its first use is the last thing that is done
 
     console = printing.results()
@@ -86,7 +93,7 @@ def _tell(advice: Advice, curves: Sequence[Curve]) -> None:
         for line in table_lines(pair):
             table.add_row(*line)
         console.print(table)
-    for sentence in [*advice.lines, *map(sentence_of, curves)]:
+    for sentence in filter(None, [*advice.lines, *map(sentence_of, curves), unmeasured]):
         console.print(sentence, highlight=False, soft_wrap=True)
     for command, words in zip(advice.commands, ("Run", "Without data"), strict=False):
         console.print(f"{words}: {command}", highlight=False, soft_wrap=True)

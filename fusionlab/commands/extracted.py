@@ -22,6 +22,7 @@ from fusionlab.checkpoints.huggingface_config import load_config
 from fusionlab.checkpoints.side_files import copy_of_adapter
 from fusionlab.errors import InputError
 from fusionlab.misfits import other_sizes
+from fusionlab.paths import expanded
 
 # Of each change, where nothing is said.
 RANK = 16
@@ -127,7 +128,8 @@ def write_difference(
     tensors = [*found.saved.values(), *found.biases.values(), *factors]
     require_space(output, sum(tensor.numel() * tensor.element_size() for tensor in tensors) + MIB)
     with atomic_folder(output, overwrite) as temporary:
-        write_adapter(found, temporary, base, task_of(model))
+        # Nothing expands a path in the file.
+        write_adapter(found, temporary, str(place) if (place := expanded(base)).exists() else base, task_of(model))
         if adapter is not None:
             copy_of_adapter(adapter, temporary, texts)
         for name, text in texts.items():

@@ -42,8 +42,9 @@ from fusionlab.evaluation.card_table import card_table
 from fusionlab.evaluation.plots import plots
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.tensorboard import write_tensorboard
-from fusionlab.experiment import REPORT_BYTES, SHOWN_EXAMPLES, Plan, refuse_misfit, refuse_no_plane, results_of
+from fusionlab.experiment import REPORT_BYTES, SHOWN_EXAMPLES, Plan, refuse_no_plane, results_of
 from fusionlab.fusion import Data, FusionData, FusionModule, FusionPlan
+from fusionlab.fusion.misfit import refuse_misfit
 from fusionlab.growing import described
 from fusionlab.paths import expanded
 from fusionlab.sentences import naming

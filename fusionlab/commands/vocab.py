@@ -90,7 +90,13 @@ def run(argv: Sequence[str]) -> None:
         (temporary / REPEAT).write_text(repeat, encoding="utf-8")
         for name, model in joined.models.items():
             found[name].write(model, temporary / name, texts=texts)
-        load_tokenizer(str(temporary / names[0]))
+        made = load_tokenizer(str(temporary / names[0])).get_vocab()
+        wanted = {token: number for number, token in enumerate(joined.tokens) if token is not None}
+        if odd := sorted(token for token, number in wanted.items() if made.get(token) != number):
+            raise InputError(
+                f"the tokenizer of {joined.template.source} gives {odd[0]!r} another number than its row's once it is "
+                "joined; expected one that keeps the numbers of its tokens, or --keep first"
+            )
     before = {name: len(one.tokens) for name, one in known.items()}
     counts = {name: {"tokens": before[name], "rows": rows[name], "taken": joined.taken[name]} for name in joined.taken}
     printing.publish(

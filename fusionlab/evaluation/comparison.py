@@ -163,16 +163,12 @@ Key = tuple[tuple[str, ...], str, str]
 
 @dataclass(frozen=True)
 class _Score:
-    """One metric of one model at one place, and on every resample.
-
-    Of a mean over test sets ``fewest`` counts the examples of the smallest: where those are too few there is no
-    interval, whatever the others have.
-    """
+    """One metric of one model at one place, and on every resample."""
 
     value: float
     draws: Draws
     examples: int
-    fewest: int
+    fewest: int  # of the smallest test set: where they are too few there is no interval, whatever the others have
     chance: float | None
     is_constant: bool
 
@@ -222,9 +218,8 @@ def _scores(measured: Sequence[Measured], draws: int, seed: int) -> _Scores:
     for one, drawn in zip(measured, found, strict=True):
         key = (one.models, one.method, one.matching)
         for metric, contributions in one.answers.contributions.items():
-            count = contributions.examples
+            count, chance = contributions.examples, one.answers.chance.get(metric)
             whole = float(contributions.scores(np.ones((1, count)))[0]) if count else math.nan
-            chance = one.answers.chance.get(metric)
             score = _Score(whole, drawn[metric], count, count, chance, one.answers.is_constant)
             scores.setdefault((key, metric), {})[one.seed] = score
     return scores
@@ -247,8 +242,8 @@ def _mean(scores: Sequence[_Score], examples: int) -> _Score:
     levels = [score.chance for score in scores if score.chance is not None]
     return _Score(
         fmean(score.value for score in scores), np.mean([score.draws for score in scores], axis=0), examples,
-        min(score.fewest for score in scores),
-        fmean(levels) if len(levels) == len(scores) else None, all(score.is_constant for score in scores),
+        min(score.fewest for score in scores), fmean(levels) if len(levels) == len(scores) else None,
+        all(score.is_constant for score in scores),
     )  # fmt: skip
 
 
@@ -260,8 +255,7 @@ def _tell(
         if not by_seed:
             continue
         place = (models, method, matching, data_set, domain, metric)
-        examples = next(iter(by_seed.values())).examples
-        score = _mean(list(by_seed.values()), examples)
+        score = _mean(list(by_seed.values()), next(iter(by_seed.values())).examples)
         lower, upper = interval(score.draws, score.fewest) or (None, None)
         references = tuple(
             _difference(place, by_seed, ends, draws, data_sets, names)
@@ -286,8 +280,7 @@ def _difference(
     examples = next(iter(after.values())).examples
     one, other = (_mean([side[seed] for seed in seeds], examples) for side in (after, before))
     # A loss that is not a number on some examples is one on resamples without them.
-    fewest = min(one.fewest, other.fewest)
-    ends = interval(one.draws - other.draws, fewest) if math.isfinite(one.value - other.value) else None
+    ends = interval(one.draws - other.draws, one.fewest) if math.isfinite(one.value - other.value) else None
     lower, upper = ends or (None, None)
     return Comparison(*place, other.value, one.value, lower, upper, examples, draws, data_sets, reference)
 

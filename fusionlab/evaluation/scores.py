@@ -203,10 +203,7 @@ class MultilabelScores(Scores):
                 self._record.add_sparse(name, f"multilabel_{name}", counts)
 
     def _chance(self, actual: NDArray[np.int64]) -> dict[str, float]:
-        """Scores of the best constant answer, from how often each label is present and known.
-
-        For macro F1 that is all labels; for micro F1 some of those that are present most often.
-        """
+        """Scores of the best constant answer: all labels for macro F1, those most often present for micro F1."""
         present, known = actual if actual.size else np.zeros((2, 1), np.int64)
         macro = multilabel_macro_f1(np.concatenate([present, known - present, known])[None])[0]
         order = np.argsort(-present / np.maximum(known, 1), kind="stable")

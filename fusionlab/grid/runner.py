@@ -21,8 +21,9 @@ from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.comparison import Measured
 from fusionlab.evaluation.curves import Curve
 from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, MULTITASK
-from fusionlab.experiment import draw_lines, refuse_misfit
+from fusionlab.experiment import draw_lines
 from fusionlab.fusion import Candidate, CandidateTest, Data, Fuser, FusionPlan, HeadStrategy
+from fusionlab.fusion.misfit import refuse_misfit
 from fusionlab.grid.accepted import Accepted
 from fusionlab.grid.cells import CellStore, Finished
 from fusionlab.grid.data_sets import TestData

@@ -1,4 +1,4 @@
-"""The larger architecture: a module of it with the small model's labels, and words for what tells two configs apart."""
+"""The larger architecture: a module of it with the small model's own fields; words for what tells two configs apart."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from fusionlab.errors import InputError, first_line
+from fusionlab.special_tokens import number_fields, parts_of
 from fusionlab.types import Model
 
 # The small model's own, whatever the larger one was trained for.
@@ -20,7 +21,8 @@ _LONGEST = 6
 
 
 def larger_model(model: Model, like: Any) -> Model:
-    """A new model of the larger architecture, with the small one's class and labels; its values are no model's.
+    """A new model of the larger architecture, with the small one's class, labels and special tokens; its values are no
+    model's.
 
     Args:
         model: the small model.
@@ -47,6 +49,10 @@ def larger_model(model: Model, like: Any) -> Model:
     for name in LABELS:
         if hasattr(ours, name):
             setattr(config, name, copy.deepcopy(getattr(ours, name)))
+    # By the number of the padding a classifier knows where a text ends, and the tokenizer is the small model's.
+    for part, own in zip(parts_of(config), parts_of(ours), strict=False):
+        for name in {*number_fields(own), *number_fields(part)}:
+            setattr(part, name, copy.deepcopy(getattr(own, name, None)))
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)

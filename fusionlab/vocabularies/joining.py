@@ -14,11 +14,13 @@ from transformers import PreTrainedModel
 from fusionlab.checkpoints.quiet import quiet
 from fusionlab.dtypes import in_types, types_of
 from fusionlab.errors import InputError
+from fusionlab.special_tokens import number_fields
 from fusionlab.vocabularies.tokens import Vocabulary, number_of, renumbered
 
 Choice = Literal["union", "first", "intersection", "base"]
 CHOICES: tuple[str, ...] = get_args(Choice)
-_NUMBER = ("_token_id", "_token_index")
+# Of generation: tokens, or lists of them, that are not to be written, or to be.
+_LISTS = ("bad_words_ids", "force_words_ids", "suppress_tokens", "begin_suppress_tokens")
 
 
 @dataclass(frozen=True)
@@ -170,13 +172,23 @@ def _resized(
 
 
 def _number_anew(config: Any, vocabulary: Vocabulary, numbers: Mapping[str, int]) -> None:
-    """Give the special tokens of a config their new numbers, in place."""
+    """Give the special tokens of a config their new numbers, in place; words of a list that are left out go."""
     names = vocabulary.names
 
     def anew(number: Any) -> Any:
         known = isinstance(number, int) and number in names
         return number_of(names[number], numbers, vocabulary.source) if known else number
 
-    for field, value in list(vars(config).items()):
-        if field.endswith(_NUMBER):
-            setattr(config, field, [anew(one) for one in value] if isinstance(value, list) else anew(value))
+    def left(words: Any) -> bool:
+        each = words if isinstance(words, list) else [words]
+        return all(left(one) if isinstance(one, list) else names.get(one, one) in numbers for one in each)
+
+    def all_anew(words: Any) -> Any:
+        return [all_anew(one) for one in words if left(one)] if isinstance(words, list) else anew(words)
+
+    for field in number_fields(config):
+        value = getattr(config, field)
+        setattr(config, field, [anew(one) for one in value] if isinstance(value, list) else anew(value))
+    for field in _LISTS:
+        if isinstance(value := getattr(config, field, None), list):
+            setattr(config, field, all_anew(value))

@@ -129,8 +129,8 @@ def _model(
         unknown = model.get("unk_id")
         kept = None if unknown is None else number_of(model["vocab"][unknown][0], numbers, source)
         return model | {"vocab": pieces, "unk_id": kept}
-    known = {token for one in models for token in one["vocab"]}
-    changed = model | {"vocab": {token: number for token, number in numbers.items() if token in known}}
+    # Added tokens too: those that are no pieces would be numbered after all pieces, whatever is said of them.
+    changed = model | {"vocab": dict(numbers)}
     if model.get("unk_token") is not None:
         number_of(model["unk_token"], numbers, source)
     if model["type"] == "BPE":

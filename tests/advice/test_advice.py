@@ -8,7 +8,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
-from transformers import BertForSequenceClassification
+from transformers import BertForSequenceClassification, ResNetConfig, ResNetForImageClassification
 
 import fusionlab
 from fusionlab import checkpoints
@@ -137,6 +137,18 @@ def test_other_heads_are_said() -> None:
     assert any("classifier.weight" in line and "--heads own" in line for line in found.exceptions)
 
 
+def test_heads_whose_names_have_a_number() -> None:
+    """ResNet's is `classifier.1`, which is no layer of two sizes."""
+    sizes = {"embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1], "layer_type": "basic"}
+    models = [ResNetForImageClassification(ResNetConfig(**sizes, num_labels=count)) for count in (3, 5)]
+    models[1].resnet.load_state_dict(models[0].resnet.state_dict())
+    found = fusionlab.advise(*models)
+    assert found.case == "one_base"
+    assert all("heads='own'" in command for command in found.commands)
+    wider = ResNetForImageClassification(ResNetConfig(**{**sizes, "hidden_sizes": [4, 16]}, num_labels=5))
+    assert fusionlab.advise(models[0], wider).case == "sizes"
+
+
 def test_labels_in_another_order_are_said() -> None:
     """What is named to be run keeps a head for each, since one head of both is refused."""
     first, second = bert(0), bert(1)
@@ -163,6 +175,9 @@ def test_adapters(tmp_path: Path) -> None:
     assert found.cost is not None
     assert found.commands[1].startswith(f"fusionlab merge {one} {two} --method simple --base {tmp_path / 'base'}")
     assert fusionlab.advise(one, other).case == "architectures"
+    file = tmp_path / "two" / "adapter_config.json"
+    file.write_text(file.read_text().replace(str(tmp_path / "base"), f"{tmp_path / 'one' / '..' / 'base'}/"))
+    assert fusionlab.advise(one, two).case == "adapters", "one base model, whose path is written in two ways"
     with pytest.raises(InputError, match="one is an adapter, and others are whole models"):
         fusionlab.advise(one, str(tmp_path / "base"))
 

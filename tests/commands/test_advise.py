@@ -90,6 +90,21 @@ def test_a_line_where_data_are_given(ckpts: Path, command: Command) -> None:
     assert f"{line['loss'][1]:.3f} half way" in command(*arguments).out
 
 
+def test_advice_where_there_is_no_line(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """Of models with other numbers of classes, which need it most; that no line is measured is said, and why."""
+    checkpoints.save(vit(0, num_labels=3), tmp_path / "three")
+    line = ("advise", ckpts / "a", tmp_path / "three", "--data", "Digits", "--points", "3")
+    outcome = command(*line)
+    assert outcome.code == 0, outcome.err
+    assert "--heads own" in outcome.out
+    assert "No line is measured: " in outcome.out
+    found = json.loads(command(*line, "--json").out)
+    assert found["lines"] == []
+    assert found["unmeasured"].startswith("No line is measured: ")
+    wrong = command("advise", ckpts / "a", ckpts / "b", "--data", tmp_path / "nothing.csv")
+    assert wrong.code == 2
+
+
 def test_a_look_at_inputs_where_weights_leave_it_open(tuned: Path, tmp_path: Path, command: Command) -> None:
     """Fine-tunes of one base: what their plain mean says of training inputs decides, in `advise` and in `fuse`."""
     line = ("advise", tuned / "a", tuned / "b", "--data", "Digits", "--points", "3")

@@ -52,6 +52,15 @@ def test_an_adapter_that_is_the_model(tuned: Path, command: Command) -> None:
     torch.testing.assert_close(merged, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_the_base_is_named_as_it_can_be_found(tuned: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PEFT expands no variable."""
+    monkeypatch.setenv("PLACE", str(tuned))
+    line = ("extract", tuned / "tuned", "--base", "$PLACE/base", "--rank", 3, "--output", tuned / "adapter")
+    assert command(*line).code == 0
+    config = json.loads((tuned / "adapter" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(tuned / "base")
+
+
 def test_a_lower_rank_says_how_much_it_captures(tuned: Path, command: Command) -> None:
     outcome = command("extract", tuned / "tuned", "--base", tuned / "base", "--rank", 1, "--output", tuned / "adapter")
     assert outcome.code == 0

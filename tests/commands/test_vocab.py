@@ -185,6 +185,26 @@ def test_added_tokens_of_a_fine_tune(tmp_path: Path, command: Command) -> None:
     assert written.config.eos_token_id == written.generation_config.eos_token_id == think
 
 
+@pytest.mark.parametrize("keep", ["union", "first", "intersection"])
+def test_added_tokens_beside_other_pieces(tmp_path: Path, command: Command, keep: str) -> None:
+    """Each keeps its row though the other model's pieces come after them; tokens not to be written follow theirs."""
+    one = byte_pairs(["matched models matched"], ["<user>", "<tool>"])
+    other = byte_pairs(["merged heads merged"], ["<user>", "<tool>"])
+    places = [saved(tmp_path / "a", llama(0, one), one), saved(tmp_path / "b", llama(1, other), other)]
+    second = checkpoints.load(places[1])
+    user, tool = (other.convert_tokens_to_ids(token) for token in ("<user>", "<tool>"))
+    second.generation_config.suppress_tokens = [user]
+    second.generation_config.bad_words_ids = [[tool, user]]
+    second.save_pretrained(places[1])
+    assert command("vocab", *places, "--keep", keep, "--output", tmp_path / "out").code == 0
+    for name, text in (("a", "a<tool> is<user>"), ("b", "is<user>a<tool>")):
+        assert_the_same_function(tmp_path / name, tmp_path / "out" / name, text, transformers.LlamaForCausalLM)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "b")
+    user, tool = (tokenizer.convert_tokens_to_ids(token) for token in ("<user>", "<tool>"))
+    written = checkpoints.load(tmp_path / "out" / "b").generation_config
+    assert (written.suppress_tokens, written.bad_words_ids) == ([user], [[tool, user]])
+
+
 def test_byte_pairs_of_other_texts(tmp_path: Path, command: Command) -> None:
     """Merges of both are in a union, the first one's before; an intersection has those alone whose pieces are left."""
     one, other = byte_pairs(["matched models matched"], []), byte_pairs(["merged heads merged"], [])

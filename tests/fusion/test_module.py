@@ -10,7 +10,6 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch.utils.data import DataLoader
 
 import fusionlab
 from fusionlab import FusionModule, stages
@@ -298,13 +297,3 @@ def test_wrong_use_is_one_sentence() -> None:
         trainer().test(module, datamodule=Digits(), verbose=False)
     with pytest.raises(InputError, match=r"nothing was fused yet; expected trainer\.fit first"):
         _ = module.kept
-
-
-def test_data_without_a_known_label_are_told_as_that() -> None:
-    """No model diverges there."""
-    module = FusionModule([vit(0), vit(1)], "none", test_sets=[TestSet("blank")])
-    run = trainer()
-    run.fit(module)
-    batch = {"pixel_values": torch.zeros(2, 1, 8, 8), "labels": torch.full((2,), -100)}
-    with pytest.raises(InputError, match="the data 'blank' has no known label to measure by"):
-        run.test(module, DataLoader([batch], batch_size=None), verbose=False)  # type: ignore[arg-type]

@@ -94,6 +94,26 @@ def test_labels_and_types_stay_and_inputs_are_not_modified() -> None:
     assert like.config.num_labels == 7  # type: ignore[union-attr]
 
 
+def test_special_tokens_stay() -> None:
+    """A classifier reads a text at its last token that is no padding, and the tokenizer is the small model's."""
+    sizes = {"vocab_size": 19, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 6}
+    sizes |= {"intermediate_size": 20, "num_hidden_layers": 1}
+    small, like = (
+        transformers.LlamaForSequenceClassification(
+            transformers.LlamaConfig(**sizes, hidden_size=width, pad_token_id=padding, eos_token_id=padding)
+        )
+        for width, padding in ((12, 0), (20, 5))
+    )
+    grew: Any = grown(randomize(small, 0), like).model
+    assert (grew.config.pad_token_id, grew.config.eos_token_id) == (0, 0)
+    tokens = torch.randint(1, 19, (3, 9), generator=generator(1))
+    tokens[0, 4:] = 0
+    mask = (tokens != 0).long()
+    with torch.no_grad():
+        before, after = (model(tokens, attention_mask=mask).logits for model in (small.double(), grew.double()))
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-6)
+
+
 def test_a_config_is_enough() -> None:
     small = randomize(vit(), 0)
     config = copy.deepcopy(small.config)
@@ -175,6 +195,10 @@ REFUSALS: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
     "another activation": (vit, lambda: vit(hidden_size=20, hidden_act="relu"), "the configs differ in .*hidden_act"),
     "other frequencies": (
         llama, lambda: llama(rope_theta=100.0), "no exact embedding .* the configs differ in .*rope_theta",
+    ),
+    "another window": (
+        lambda: mixtral(sliding_window=None), lambda: mixtral(hidden_size=20, sliding_window=16),
+        "attention reaches elsewhere .* the configs differ in sliding_window .None, 16.; expected sizes only",
     ),
     "wider rotary heads": (llama, lambda: llama(head_dim=8), "rotary positions turn heads 4 wide by other frequencies"),
     "a broken multiple": (bert, lambda: bert(hidden_size=20), "12 wide and would be 20 wide.* a whole multiple of 12"),

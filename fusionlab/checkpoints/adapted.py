@@ -163,17 +163,31 @@ def changes_own_class(adapter: Adapter, base: Path) -> bool:
 
 def _base_model(adapter: Adapter, base: Path) -> PreTrainedModel:
     """The base model as the class that the adapter changes."""
-    if changes_own_class(adapter, base):
-        return huggingface.read_folder(base)
-    auto = _TASKS[adapter.task or ""]
-    # A head that the base model has not, which came with the adapter.
     rows = [tensor.shape[0] for name, tensor in adapter.saved.items() if name.endswith("weight") and tensor.ndim == 2]
+    auto: Any = _TASKS.get(adapter.task or "")
+    if changes_own_class(adapter, base):
+        model = huggingface.read_folder(base)
+        if not _has_other_classes(adapter, model):
+            return model
+        auto = type(model)
+    # A head that the base model has not, or not for so many classes, which came with the adapter.
     model, fresh = huggingface.load_with_head(base, auto, None, **({"num_labels": min(rows)} if rows else {}))
     if missing := [name for name in fresh if name not in adapter.saved]:
         raise InputError(
             f"{adapter.folder}: neither {base} nor the adapter has {missing[0]}; expected the head in modules_to_save"
         )
     return model
+
+
+def _has_other_classes(adapter: Adapter, model: PreTrainedModel) -> bool:
+    """True if an adapter has the head of a model like this one for another number of classes."""
+    own, tables = model.state_dict(), token_tables(model)
+    saved = [(name, tensor) for name, tensor in adapter.saved.items() if name in own and name not in tables]
+    return any(
+        tensor.shape[1:] == own[name].shape[1:] and len(tensor) != len(own[name]) == model.config.num_labels
+        for name, tensor in saved
+        if tensor.ndim
+    )
 
 
 def _require(adapter: Adapter, base: Path, name: str, known: Iterable[str]) -> None:

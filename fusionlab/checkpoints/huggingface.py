@@ -94,7 +94,7 @@ def load_with_head(
 
     Args:
         folder: a transformers checkpoint folder.
-        auto_class: the task's auto class, such as ``AutoModelForImageClassification``.
+        auto_class: the task's auto class, such as ``AutoModelForImageClassification``, or the class itself.
         dtype: of the model; the one that the folder is stored in if None.
         overrides: configuration values to change, such as ``num_labels``.
 
@@ -107,7 +107,8 @@ def load_with_head(
     config = load_config(folder)
     for name, value in overrides.items():
         setattr(config, name, value)
-    cls = auto_class_of(config, auto_class, folder)
+    is_one = isinstance(auto_class, type) and issubclass(auto_class, PreTrainedModel)
+    cls = auto_class if is_one else auto_class_of(config, auto_class, folder)
     model, info = _load(cls, config, folder, dtype)
     missing, _, mismatched = _info(info)
     body = f"{model.base_model_prefix}."

@@ -11,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from fusionlab import checkpoints
 from tests.commands.conftest import Command
+from tests.commands.small import vit
 from tests.commands.test_lora import CONFIG
 
 
@@ -59,6 +60,25 @@ def test_the_base_is_named_as_it_can_be_found(tuned: Path, command: Command, mon
     assert command(*line).code == 0
     config = json.loads((tuned / "adapter" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == str(tuned / "base")
+
+
+def test_a_head_for_other_classes_comes_along(tmp_path: Path, command: Command) -> None:
+    """An image classifier that was tuned for other classes than its base: the adapter is the model."""
+    models = {name: vit(seed, num_labels=count) for seed, (name, count) in enumerate({"base": 5, "tuned": 3}.items())}
+    body = {name: x for name, x in models["base"].state_dict().items() if not name.startswith("classifier")}
+    models["tuned"].load_state_dict(body, strict=False)
+    with torch.no_grad():
+        for name, layer in models["tuned"].named_modules():
+            if isinstance(layer, torch.nn.Linear) and name != "classifier":
+                layer.weight += torch.outer(layer.weight[:, 0], layer.weight[0])
+    for name, model in models.items():
+        checkpoints.save(model, tmp_path / name)
+    line = ("extract", tmp_path / "tuned", "--base", tmp_path / "base", "--rank", 4, "--output", tmp_path / "adapter")
+    assert command(*line).code == 0
+    found = checkpoints.load(tmp_path / "adapter")
+    assert found.config.num_labels == 3
+    for name, tensor in models["tuned"].state_dict().items():
+        torch.testing.assert_close(found.state_dict()[name], tensor, rtol=1e-5, atol=1e-5)
 
 
 def test_a_lower_rank_says_how_much_it_captures(tuned: Path, command: Command) -> None:

@@ -185,6 +185,10 @@ class NER(TextData):
         """The sentences of a split, words joined by spaces."""
         return [" ".join(words) for words in self.rows[split][self.columns()[0]]] if split in self.rows else []
 
+    def word_counts(self, split: str) -> list[int]:
+        """The number of words of each sentence, before long ones are split; empty where there is no such split."""
+        return [len(words) for words in self.rows[split][self.columns()[0]]] if split in self.rows else []
+
     def label_counts(self) -> Tensor:
         """The number of training words with each tag, shape ``(tags,)``."""
         self._load()

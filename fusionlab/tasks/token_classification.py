@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import AutoModelForTokenClassification
 
@@ -74,5 +75,13 @@ class TokenClassification(WeightedClasses):
         return [row[labels != IGNORED] for row, labels in zip(chosen, batch[LABELS], strict=True)]
 
     def prediction_rows(self, batches: Sequence[Sequence[Tensor]]) -> Iterator[list[Any]]:
-        """One row for each word."""
-        return tag_rows(batches, self.class_names)
+        """One row for each word, under the number of its sentence in the data and its own in that.
+
+        Long sentences are read in pieces; the words of all pieces are those of all sentences, in one order.
+        """
+        words = [piece for batch in batches for piece in batch]
+        data = getattr(self.trainer, "datamodule", None) if self._trainer is not None else None
+        counts = data.word_counts("test") if hasattr(data, "word_counts") else []
+        if words and sum(counts) == sum(map(len, words)):
+            words = list(torch.cat(words).split(counts))
+        return tag_rows([words], self.class_names)

@@ -69,6 +69,24 @@ def test_tags(tmp_path: Path, tokenizer: str) -> None:
     assert [row[-1] for row in predicted] == [tag for _, tags in SENTENCES for tag in tags.split()]
 
 
+def test_predicted_words_are_numbered_as_in_the_data(tmp_path: Path, tokenizer: str) -> None:
+    """Where a sentence is read in pieces, and another has no words; without the data, by what was read."""
+    sentences = [["He", "lied"], [], ["the"] * 30, ["noon"]]
+    rows = [{"tokens": words, "ner_tags": ["O"] * len(words)} for words in sentences]
+    data = NER(jsonl(tmp_path / "x.jsonl", rows), tokenizer, val_split=None, **{**SAME, "max_length": 12})
+    task = TokenClassification(bert(), TAGS)
+    trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, default_root_dir=tmp_path)
+    batches = trainer.predict(task, datamodule=data) or []
+    _, *found = task.prediction_rows(batches)
+    numbered = [(number, word) for number, words in enumerate(sentences) for word in range(len(words))]
+    assert [(sample, word) for sample, word, _ in found] == numbered
+    trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, default_root_dir=tmp_path)
+    trainer.predict(task, dataloaders=data.predict_dataloader())
+    _, *pieces = task.prediction_rows(batches)
+    assert [tag for *_, tag in pieces] == [tag for *_, tag in found]
+    assert len({sample for sample, *_ in pieces}) > 4
+
+
 def test_weights_of_tags_follow_the_training_sentences(tmp_path: Path, tokenizer: str) -> None:
     """Words are counted once each, whatever they are cut into; ``mean(n) / n`` by hand."""
     rows = [{"tokens": text.split(), "ner_tags": tags.split()} for text, tags in SENTENCES]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -21,6 +20,7 @@ from fusionlab.fusion.heads.refusals import refuse_scoring
 from fusionlab.fusion.heads.strategy import MergeStates, StatisticsByKind
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
+from fusionlab.models import with_state
 
 # No label that a model does not know may win.
 NEVER = -1e4
@@ -94,7 +94,7 @@ class UnionHeads(MergedHeads):
         return {**batch, LABELS: torch.where(labels >= 0, places[labels.clamp(min=0)], labels)}
 
     def _without_unknown(self, model: nn.Module, known: Tensor) -> nn.Module:
-        silenced = copy.deepcopy(model)
+        silenced = with_state(model, model.state_dict())
         for layer in map(silenced.get_submodule, self.union.layers):
             assert isinstance(layer, nn.Linear)
             # Where there is no bias, a row of zeros answers 0, which is more than many a known label has.

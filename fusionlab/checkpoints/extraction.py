@@ -202,7 +202,11 @@ def _own(module: nn.Module) -> list[str]:
 
 
 def _is_same(tensor: Tensor, other: Tensor | None) -> bool:
-    return other is not None and other.shape == tensor.shape and torch.equal(tensor.to(other.dtype), other)
+    if other is None or other.shape != tensor.shape:
+        return False
+    # What is less than the narrower type can tell is a change too.
+    wide = torch.promote_types(tensor.dtype, other.dtype)
+    return torch.equal(tensor.to(wide), other.to(wide))
 
 
 def write_adapter(found: Extracted, folder: Path, base: str, task: str | None) -> None:

@@ -40,7 +40,7 @@ def finished(
         models: gives the models that a matching's merges were made of: end models, or their twins.
         end_models: what polish learns from.
         inputs: to measure and learn on.
-        weights: of the models, by which they teach in a polish.
+        weights: of the models, by which they teach in a polish of a merge without settings of its own.
         known: for each end model which labels it knows; all if None.
     """
     made: list[Candidate] = []
@@ -49,7 +49,8 @@ def finished(
         made += merges
     if plan.polish is not None:
         for one in merges:
-            made += [(yield from polishing(one, end_models, inputs, plan.polish, weights, known, plan.dtype))]
+            shares = weights if one.settings is None else one.settings.usual_shares
+            made += [(yield from polishing(one, end_models, inputs, plan.polish, shares, known, plan.dtype))]
     return made
 
 

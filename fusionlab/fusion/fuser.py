@@ -188,7 +188,7 @@ class Fuser:
         base = None if self.base is None else self.base.state(matching)
         known = self.plan.seed, self.blueprint, base, models, self.end_models[self.anchor], self._given, self.inputs
         merging = Merging(self.names, method, settings, *known)
-        merged = self.heads.combine(merging.state, models, statistics, settings.weights, self.anchor)
+        merged = self.heads.combine(merging.state, models, statistics, settings.usual_shares, self.anchor)
         if self._given is not None:
             merged = normalised(merged, self._given)
         merged = rounded(merged, self.plan.dtype)

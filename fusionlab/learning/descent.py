@@ -99,7 +99,7 @@ class Descent(Stage[Result]):
         models = self.teachers
         self.teachers = [placed(run, model, is_converted=False) for model in models]
         options = self._how
-        wanted = options.steps * (options.batch_size or BATCH) // len(self._sources)
+        wanted = max(1, options.steps * (options.batch_size or BATCH) // len(self._sources))
         answers = None if options.batch_size else options.steps * ANSWERS // len(self._sources)
         # Models that several processes share the parts of are whole before they are placed.
         like = like_given(models, options.seed)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fusionlab.batch_norm import COUNTER
 from fusionlab.errors import InputError
+from fusionlab.finite import all_finite
 from fusionlab.statistics import Statistics
 from fusionlab.types import Batch, State
 
@@ -132,14 +133,20 @@ class Ingredients:
         """
         merged = {}
         for name, first in self.states[0].items():
-            if first.is_floating_point():
+            if first.is_floating_point() and not self._is_shared_mask(name):
                 merged[name] = merge(name).to(first.dtype)
                 continue
-            counts = name.rpartition(".")[2] == COUNTER
+            counts = first.is_floating_point() or name.rpartition(".")[2] == COUNTER
             if not counts and any(not torch.equal(first, state[name]) for state in self.states[1:]):
                 raise InputError(f"the integer buffer {name!r} differs between the models; expected equal ones")
             merged[name] = first.clone()
         return merged
+
+    def _is_shared_mask(self, name: str) -> bool:
+        """True for what is the same in all models and infinite somewhere, of which differences are no numbers."""
+        first = self.states[0][name]
+        infinite = first.itemsize > 1 and not all_finite(first)
+        return infinite and all(torch.equal(first, state[name]) for state in self.states[1:])
 
 
 def working_type(tensor: Tensor) -> torch.dtype:

@@ -63,10 +63,23 @@ def _noise(ingredients: Ingredients, name: str, rows: int, columns: int) -> floa
     of independent ones has singular values up to their size times ``sqrt(rows) + sqrt(columns)``.
     """
     tensors = [state[name] for state in ingredients.states]
-    eps = max(torch.finfo(tensor.dtype).eps for tensor in (base_of(ingredients)[name], *tensors))
+    eps = max(map(_rounded_by, (base_of(ingredients)[name], *tensors)))
     norms = [float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) for tensor in tensors]
     size = math.hypot(*norms) / math.sqrt(rows * columns)
     return eps / math.sqrt(12) * size * (math.sqrt(rows) + math.sqrt(columns))
+
+
+def _rounded_by(tensor: Tensor) -> float:
+    """The relative size of a unit in the last place of the type that a tensor's numbers were rounded to.
+
+    Its own type, or a narrower one that it was widened from: that has every one of them.
+    """
+    own = torch.finfo(tensor.dtype).eps
+    for narrow in (torch.bfloat16, torch.float16, torch.float32):
+        eps = torch.finfo(narrow).eps
+        if eps > own and bool(tensor.any()) and torch.equal(tensor.to(narrow).to(tensor.dtype), tensor):
+            return eps
+    return own
 
 
 def rounding(largest: float, matrix: Tensor) -> float:

@@ -86,8 +86,13 @@ class Settings:
                     f"{name} differs from parameter to parameter, and a correction of activations takes one weight "
                     f"for each model; expected one of them alone"
                 )
+        return self.usual_shares
+
+    @property
+    def usual_shares(self) -> list[float]:
+        """The same, the weights where they differ from parameter to parameter."""
         position = self.hyperparameters.get(POSITION)
-        return self.weights if position is None else [1 - position, position]
+        return self.weights if position is None or isinstance(position, Mapping) else [1 - position, position]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Refusing statistics that nobody can have gathered: they came from a file, and files get damaged."""
+"""Refusals of statistics that nobody can have gathered, as files get damaged, or that are no numbers."""
 
 from __future__ import annotations
 
@@ -32,6 +32,24 @@ def refuse_impossible(found: Statistics) -> None:
             _require(_finite(diagonal) and bool((diagonal >= 0).all()), found, name, "finite numbers from 0")
     elif isinstance(found, Activations):
         _refuse_activations(found)
+
+
+def refuse_not_finite(found: Statistics) -> None:
+    """Refuse statistics that were gathered where a model computes no numbers.
+
+    Args:
+        found: Fisher information or Gram matrices; others pass.
+
+    Raises:
+        InputError: names the first parameter.
+    """
+    tensors = found.diagonal if isinstance(found, Fisher) else found.matrices if isinstance(found, Grams) else {}
+    for name, tensor in tensors.items():
+        if not all_finite(tensor):
+            raise InputError(
+                f"the {found.kind} statistics are not finite at {name}; expected a model whose outputs and losses on "
+                "the data are numbers, and labels that are"
+            )
 
 
 def _refuse_grams(found: Grams) -> None:

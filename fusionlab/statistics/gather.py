@@ -23,6 +23,7 @@ from fusionlab.stages import Run, Stage, Stages, TrainerFactory, placed, result_
 from fusionlab.statistics import activations, fisher, gram  # noqa: F401 (each registers its kind)
 from fusionlab.statistics.accumulator import Accumulator, Common, OwnPass, Watcher, find_kind
 from fusionlab.statistics.accumulator import kinds as all_kinds
+from fusionlab.statistics.checks import refuse_not_finite
 from fusionlab.statistics.files import packed, unpacked
 from fusionlab.statistics.layout import example_count, take_examples
 from fusionlab.statistics.linear_maps import linear_maps
@@ -148,10 +149,13 @@ class Gathering(Stage[dict[str, Statistics]]):
             "examples": examples,
             "settings": {"seconds": f"{seconds:.2f}", "bytes above the model": str(held)},
         }
-        return {
+        finished = {
             accumulator.kind: accumulator.finish(totals, common)
             for accumulator, totals in zip(self._accumulators, found, strict=True)
         }
+        for statistics in finished.values():
+            refuse_not_finite(statistics)
+        return finished
 
     def end(self) -> None:
         """Bring back the model's mode, device and types."""

@@ -53,6 +53,23 @@ def test_an_adapter_that_is_the_model(tuned: Path, command: Command) -> None:
     torch.testing.assert_close(merged, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_changes_that_the_bases_type_cannot_tell_count(tmp_path: Path, command: Command) -> None:
+    """A tune in float32 of a base in bfloat16: gains that moved by less than its unit in the last place."""
+    base, tuned = vit(0).bfloat16(), vit(0).bfloat16().float()
+    with torch.no_grad():
+        for name, parameter in tuned.named_parameters():
+            if "layernorm" in name.lower() and name.endswith("weight"):
+                parameter.mul_(1.001)
+            elif parameter.ndim == 2:
+                parameter.add_(torch.outer(parameter[:, 0], parameter[0]))
+    checkpoints.save(base, tmp_path / "base")
+    checkpoints.save(tuned, tmp_path / "tuned")
+    line = ("extract", tmp_path / "tuned", "--base", tmp_path / "base", "--rank", 4, "--output", tmp_path / "adapter")
+    assert command(*line).code == 0
+    saved = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    assert any("layernorm" in name for name in saved)
+
+
 def test_the_base_is_named_as_it_can_be_found(tuned: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """PEFT expands no variable."""
     monkeypatch.setenv("PLACE", str(tuned))

@@ -44,8 +44,21 @@ def test_a_polish_is_by_the_weights_of_the_models() -> None:
     assert distance(fused.kept.model, expected) < 0.05 * distance(fused.kept.model, mean)
 
 
+def test_a_polish_is_by_the_position_between_two_models() -> None:
+    """At one end of the arc the other model teaches nothing."""
+    models, batches = {"a": vit(0), "b": vit(1)}, [{"pixel_values": torch.randn(64, 1, 8, 8)}]
+    how = PolishOptions(steps=2, mixtures=0, synthetic=0)
+    plan = FusionPlan(methods={"slerp": {"t": 0.0}}, polish=how)
+    fused = run(Fuser(models, plan, Inputs.from_batches(batches, 2)).fuse())
+    assert fused.kept is not None
+    expected = polish(vit(0), [vit(0)], batches, how)
+    mean = polish(vit(0), list(models.values()), batches, how)
+    assert distance(fused.kept.model, expected) < 0.05 * distance(fused.kept.model, mean)
+
+
 def test_shares_follow_the_position_between_two_models() -> None:
     assert Settings({}, [0.9, 0.1]).shares() == [0.9, 0.1]
     assert Settings({"t": 0.25}, [0.5, 0.5]).shares() == [0.75, 0.25]
+    assert Settings({"t": {"*": 0.25}}, [0.5, 0.5]).usual_shares == [0.5, 0.5]
     with pytest.raises(InputError, match="t differs from parameter to parameter"):
         Settings({"t": {"*": 0.25}}, [0.5, 0.5]).shares()

@@ -1,8 +1,13 @@
 """Ingredients: what a method may look at, and how models are called."""
 
+import pytest
 import torch
 
+from fusionlab.merging import merge_states
 from fusionlab.merging.ingredients import Ingredients
+from tests.symmetry.models import generator
+
+TASKS = ("task_arithmetic", "ties", "tsv_m")
 
 
 def test_models_keep_their_names() -> None:
@@ -13,3 +18,14 @@ def test_models_keep_their_names() -> None:
     assert [named.present().called(index) for index in range(2)] == ["a", "c"]
     unnamed = Ingredients(states, [0.5, 0, 0.5], None, (), None, None, 0).present()
     assert [unnamed.called(index) for index in range(2)] == ["model 0", "model 2"]
+
+
+@pytest.mark.parametrize("method", ["simple", "task_arithmetic", "ties", "tsv_m", "slerp", "karcher"])
+def test_a_mask_that_all_models_share_stays(method: str) -> None:
+    """Differences of infinities are no numbers, nor is a share of none of one."""
+    mask = torch.full((4, 4), -torch.inf).triu(1)
+    states = [{"w": torch.randn(4, 4, generator=generator(seed)), "mask": mask.clone()} for seed in range(3)]
+    for weights in ([1.0, 1.0], [1.0, 0.0]):
+        merged = merge_states(states[:2], method, weights, base=states[2] if method in TASKS else None)
+        assert torch.equal(merged["mask"], mask)
+        assert merged["w"].isfinite().all()

@@ -53,13 +53,14 @@ def test_changes_of_small_rank(method: str, given: dict[str, Any], ranks: list[i
 def test_rounding_of_the_models_adds_no_directions(method: str, dtype: torch.dtype) -> None:
     """Two adapters of rank 4 on a base in a short type: the merge has 8 directions, not those of the rounding too.
 
-    Also where the models were widened before they are merged, as merges of files do.
+    Also where the models were widened before they are merged, as merges of files do, or their base too.
     """
     generator = torch.Generator().manual_seed(0)
     base = {"w": torch.randn(64, 48, generator=generator).to(dtype)}
-    for wide in (False, True):
+    for wide, wide_base in ((False, False), (True, False), (True, True)):
         states = [{"w": state["w"].double() if wide else state["w"]} for state in adapted(base, [4, 4], dtype)]
-        merged = merge_states(states, method, base=base)["w"].double() - base["w"].double()
+        given = {"w": base["w"].double()} if wide_base else base
+        merged = merge_states(states, method, base=given)["w"].double() - base["w"].double()
         values = torch.linalg.svdvals(merged)
         assert (values > 0.1 * values[0]).sum() == 8
         if wide:

@@ -95,6 +95,16 @@ def test_watchers_share_one_forward() -> None:
     assert len(rows[:-3]) == 4
 
 
+@pytest.mark.parametrize("kind", ["gram", "fisher"])
+def test_a_model_that_computes_no_numbers_is_refused(kind: str) -> None:
+    """Fisher merging would take the plain mean for it, and RegMean end in LAPACK."""
+    model = model_of("bert-sequence")
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight.fill_(torch.nan)
+    with pytest.raises(InputError, match=f"the {kind} statistics are not finite at .*; expected a model whose outputs"):
+        passed(model, batched(examples_for(model), 2), kind)
+
+
 def test_every_kind_of_data_gives_the_same() -> None:
     """A list, a one-way iterator, a loader and a shuffled loader that drops its last batch: all examples, once each."""
     model = model_of("bert-sequence")

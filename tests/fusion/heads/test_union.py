@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForTokenClassification, GPT2Config, GPT2ForSequenceClassification
 
 from fusionlab.evaluation.results import END_MODEL, NO_MATCHING
-from fusionlab.fusion import TestSet
+from fusionlab.fusion import Fuser, FusionPlan, TestSet
 from fusionlab.fusion.heads import UnionHeads
 from fusionlab.fusion.results import Candidate
+from fusionlab.stages import run
 from tests.commands.small import vit
 from tests.symmetry.models import generator, randomize
 
@@ -115,6 +116,18 @@ def test_a_classifier_without_a_bias_never_answers_with_a_label_that_it_does_not
     test_set = TestSet("data", task="classification", class_names=("x", "y"))
     expected = alone(models[0], test_set, batch)
     assert found(models, test_set, batch, 0) == pytest.approx(expected, abs=1e-6)
+
+
+def test_rows_of_labels_follow_the_position_between_two_models() -> None:
+    """At one end of the arc a label that both know is that model's, as the body is."""
+    models = {"a": classifier(0, ["x", "y"]), "b": classifier(1, ["y", "z"])}
+    merge = run(Fuser(models, FusionPlan(methods={"slerp": {"t": 0.999}}, heads="union")).fuse()).kept
+    assert merge is not None
+    names = list(merge.model.config.id2label.values())  # type: ignore[union-attr, operator]
+    found, own = merge.model.state_dict(), models["b"].state_dict()
+    for name, row in (("classifier.weight", names.index("y")), ("vit.layernorm.weight", slice(None))):
+        wanted = own[name][0] if name.startswith("classifier") else own[name]
+        torch.testing.assert_close(found[name][row], wanted, rtol=0, atol=0.01 * float(wanted.norm()))
 
 
 def test_an_end_model_answers_in_the_type_of_its_candidate() -> None:

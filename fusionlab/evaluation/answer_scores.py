@@ -41,7 +41,8 @@ class AnswerScores(Scores):
         if self._record is not None:
             counts = known.float()
             # Where there is no answer, it begins and ends at the first token.
-            self._record.count_classes(*2 * [(labels[known] == 0).all(1).long()], classes=2)
+            answerless = (labels[known] == 0).all(1).long()
+            self._record.count_classes(answerless, answerless, 2)
             for name, values in (("f1", shared), ("exact_match", exact)):
                 self._record.add(name, "mean", torch.zeros_like(counts).masked_scatter(known, values), counts)
 

@@ -80,7 +80,7 @@ class TokenClassification(WeightedClasses):
         Long sentences are read in pieces; the words of all pieces are those of all sentences, in one order.
         """
         words = [piece for batch in batches for piece in batch]
-        data = getattr(self.trainer, "datamodule", None) if self._trainer is not None else None
+        data: Any = getattr(self._trainer, "datamodule", None)
         counts = data.word_counts("test") if hasattr(data, "word_counts") else []
         if words and sum(counts) == sum(map(len, words)):
             words = list(torch.cat(words).split(counts))

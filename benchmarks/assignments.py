@@ -42,7 +42,7 @@ from assignments_rows import (
     wanted,
 )
 from cells import Cells
-from settings import Batch, batches, quiet
+from settings import Batch, batches, quiet, ready
 
 import fusionlab
 from fusionlab import cli, configs
@@ -82,9 +82,7 @@ class Trials:
 
     def _text(self, stride: int | None = None) -> Any:
         text: Any = LanguageModelling(**self._how, stride=stride)
-        text.prepare_data()
-        for stage in ("fit", "test"):
-            text.setup(stage)
+        ready(text)
         return text
 
     def _inputs(self, row: Row) -> list[Batch]:

@@ -12,7 +12,7 @@ from cells import Cells
 from encoders_ways import AT_ONCE, STEPS
 from pair_plan import Job, PairCells, Seeds
 from same_base_text_models import by_length
-from settings import Batch
+from settings import Batch, ready
 from torch import nn
 from ways import make
 
@@ -74,9 +74,7 @@ class BertPair(PairCells):
         found = []
         for name in SETS:
             data: Any = self._tuned(name, "").end_model(name).data
-            data.prepare_data()
-            data.setup("fit")
-            data.setup("test")
+            ready(data)
             found.append(data)
         return found
 

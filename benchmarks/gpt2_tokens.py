@@ -24,7 +24,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from cells import Cells
 from gpt2_tokens_page import AT_ONCE, EMBEDDINGS, PAIRS, PRECISION, STEPS, cell_name, ends_name, page, ways_of
-from settings import Batch, Setting, batches, quiet
+from settings import Batch, Setting, batches, quiet, ready
 from torch import nn
 from ways import MEAN, Way, make
 
@@ -98,9 +98,7 @@ class TokenPair:
     @cached_property
     def _data(self) -> Any:
         data = self._options().end_model("data").data
-        data.prepare_data()
-        for stage in ("fit", "test"):
-            data.setup(stage)
+        ready(data)
         return data
 
     @cached_property

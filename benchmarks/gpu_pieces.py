@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from auction import auction
 from gpu_models import GPT2, SMALL, VITS, Training, deberta, gpt2, near, vit
-from settings import batches
+from settings import batches, ready
 from step_times import descents, seconds_a_step
 from torch import Tensor, nn
 
@@ -190,9 +190,7 @@ def barrier(args: argparse.Namespace, name: str, way: str, row: str) -> dict[str
     if way == "untied":
         pair = [untie(model) for model in pair]
     data = _training(args, name, 0).module()
-    data.prepare_data()
-    for stage in ("fit", "test"):
-        data.setup(stage)
+    ready(data)
     count, tests = (16, 16) if args.small else (4000, 1000)
     inputs, test = batches(data.train_dataloader(), count), batches(data.test_dataloader(), tests, labels=True)
     trainer = {"accelerator": args.accelerator, "devices": 1, "precision": args.precision}

@@ -131,6 +131,17 @@ def batches(data: Any, count: int | None = None, labels: bool = False, is_mixed:
     return chosen
 
 
+def ready(data: Any) -> None:
+    """Read what a data module trains and tests on.
+
+    Args:
+        data: the module.
+    """
+    data.prepare_data()
+    for stage in ("fit", "test"):
+        data.setup(stage)
+
+
 def quiet(threads: int) -> None:
     """No warnings and no progress bars from here on, and so many threads for each matrix product."""
     torch.set_num_threads(threads)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpu_models import Training
-from settings import Batch, batches
+from settings import Batch, batches, ready
 from torch import nn
 from trained_rows import CIFAR_DEVIATION, CIFAR_MEAN
 from transformers import AutoModelForImageClassification
@@ -167,9 +167,7 @@ class Gpt2s:
         text: Any = LanguageModelling(
             text_column="text", split_column="split", tokenizer="bytes", masked=False, separator="\n\n", **data
         )
-        text.prepare_data()
-        for stage in ("fit", "test"):
-            text.setup(stage)
+        ready(text)
         count, tests = (8, 8) if self.small else (BLOCKS, TESTED_BLOCKS)
         measured = text.test_dataloader() if self.split == "test" else text.val_dataloader()
         test = batches(measured, tests, labels=True)

@@ -23,7 +23,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from cells import Cells
 from pair_plan import Job, PairCells, Seeds
-from settings import Batch, batches, quiet
+from settings import Batch, batches, quiet, ready
 from torch import nn
 from trained_pairs_kinds import KINDS, POINTS, Kind
 from trained_pairs_page import page
@@ -104,9 +104,7 @@ class TrainedPair(PairCells):
 
     def _data(self, **changes: Any) -> Any:
         data = self._options(**changes).end_model(self.args.kind).data
-        data.prepare_data()
-        for stage in ("fit", "test"):
-            data.setup(stage)
+        ready(data)
         return data
 
     @cached_property

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from settings import Batch, Line, Setting, batches
+from settings import Batch, Line, Setting, batches, ready
 from torch import nn
 
 import fusionlab
@@ -47,9 +47,7 @@ def text(config: str, inputs: int | None, tests: int, stride: int | None = None)
     """
     settings = yaml.safe_load(configs.resolve(config).read_text(encoding="utf-8"))["data"]["init_args"]
     data: Any = LanguageModelling(**settings, stride=stride)
-    data.prepare_data()
-    for stage in ("fit", "test"):
-        data.setup(stage)
+    ready(data)
     training = batches(data.train_dataloader(), inputs, is_mixed=stride is not None)
     return training, batches(data.test_dataloader(), tests, labels=True)
 

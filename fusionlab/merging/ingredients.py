@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from fusionlab.batch_norm import COUNTER
 from fusionlab.errors import InputError
-from fusionlab.finite import all_finite
 from fusionlab.statistics import Statistics
 from fusionlab.types import Batch, State
 
@@ -145,7 +144,9 @@ class Ingredients:
     def _is_shared_mask(self, name: str) -> bool:
         """True for what is the same in all models and infinite somewhere, of which differences are no numbers."""
         first = self.states[0][name]
-        infinite = first.itemsize > 1 and not all_finite(first)
+        if first.itemsize == 1 or bool(first.sum(dtype=working_type(first)).isfinite()):
+            return False
+        infinite = not bool(first.isfinite().all())
         return infinite and all(torch.equal(first, state[name]) for state in self.states[1:])
 
 

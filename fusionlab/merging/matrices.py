@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -12,6 +13,8 @@ from fusionlab.decompositions import svd
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.task_vectors import add_to_base, base_of, task_vectors, weighted_sum
 
+# Numbers of a tensor that are looked at together, of the first piece and of others.
+_FIRST, _PIECE = 2**10, 2**18
 # Singular values and both bases of a matrix: U (rows, rank), s (rank), V^T (rank, columns).
 Decomposed = tuple[Tensor, Tensor, Tensor]
 
@@ -77,9 +80,20 @@ def _rounded_by(tensor: Tensor) -> float:
     own = torch.finfo(tensor.dtype).eps
     for narrow in (torch.bfloat16, torch.float16, torch.float32):
         eps = torch.finfo(narrow).eps
-        if eps > own and bool(tensor.any()) and torch.equal(tensor.to(narrow).to(tensor.dtype), tensor):
+        if eps > own and bool(tensor.any()) and _has_every(tensor, narrow):
             return eps
     return own
+
+
+def _has_every(tensor: Tensor, narrow: torch.dtype) -> bool:
+    """True if a type has every number of a tensor; a short piece is looked at first, which most tensors fail at."""
+    count = tensor.numel()
+    bounds = [0, *range(min(_FIRST, count), count, _PIECE), count]
+    for start, end in itertools.pairwise(bounds):
+        piece = tensor.take(torch.arange(start, end, device=tensor.device))
+        if not torch.equal(piece.to(narrow).to(piece), piece):
+            return False
+    return True
 
 
 def rounding(largest: float, matrix: Tensor) -> float:

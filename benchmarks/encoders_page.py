@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from encoders_cells import SETS
-from encoders_ways import AT_ONCE, PLAN, STEPS, TEST, TUNING, WAYS
+from encoders_ways import AT_ONCE, PLAN
 from intervals import reached, seeds_of
 from pair_page import at_equal_time, choices, missing, of_pairs, seconds
 from pair_plan import cell_name
@@ -28,8 +28,8 @@ def page(found: dict[str, Any]) -> str:
 
 
 def _introduction() -> str:
-    tuning = " and ".join(f"({one}, {other})" for one, other in TUNING)
-    test = ", ".join(f"({one}, {other})" for one, other in TEST)
+    tuning = " and ".join(f"({one}, {other})" for one, other in PLAN.tuning)
+    test = ", ".join(f"({one}, {other})" for one, other in PLAN.test)
     return f"""# Encoders of different initialisation
 
     python benchmarks/encoders.py
@@ -50,7 +50,7 @@ Seconds are of one processor, on machines that other programs used.
 
 
 def _ensembles(found: dict[str, Any]) -> dict[tuple[int, int], float]:
-    names = {pair: cell_name("test", pair, "ends") for pair in TEST}
+    names = {pair: cell_name("test", pair, "ends") for pair in PLAN.test}
     return {pair: fmean(found[name]["ensemble"]) for pair, name in names.items() if name in found}
 
 
@@ -66,7 +66,7 @@ def _above(found: dict[str, Any], means: dict[tuple[int, int], float]) -> str:
 
 
 def _table(found: dict[str, Any]) -> str:
-    ends = [found[name] for pair in TEST if (name := cell_name("test", pair, "ends")) in found]
+    ends = [found[name] for pair in PLAN.test if (name := cell_name("test", pair, "ends")) in found]
     references: dict[str, list[float]] = {
         "end models, each on its own set": [fmean((cell["ends"][0][0], cell["ends"][1][1])) for cell in ends],
         "better end model, on both sets": [max(map(fmean, cell["ends"])) for cell in ends],
@@ -77,7 +77,7 @@ def _table(found: dict[str, Any]) -> str:
         for name, values in references.items()
         if values
     ]
-    for way in WAYS:
+    for way in PLAN.ways:
         cells = of_pairs(PLAN, found, way)
         means = _means(cells)
         if means:
@@ -85,10 +85,11 @@ def _table(found: dict[str, Any]) -> str:
             seeds = seeds_of(cells.values()) if way.learns else ""
             told = f"{reached(list(means.values()))} | {worst:.1f} | {_above(found, means)} | {seconds(cells):.0f}"
             lines.append(f"| {way.seen} | {way.name} | {seeds} | {told} |")
-    return f"""## {len(TEST)} pairs
+    steps = PLAN.steps
+    return f"""## {len(PLAN.test)} pairs
 
-`learned` and distillations take {STEPS} steps of {AT_ONCE} texts. The aim is a model above the ensemble of its pair, in
-at least {AIM} of {len(TEST)} pairs.
+`learned` and distillations take {steps} steps of {AT_ONCE} texts. The aim is a model above the ensemble of its pair, in
+at least {AIM} of {len(PLAN.test)} pairs.
 
 | sees | way | seeds | macro F1 (%) | worst pair | above the ensemble | seconds |
 |---|---|---:|---:|---:|---:|---:|
@@ -98,19 +99,19 @@ at least {AIM} of {len(TEST)} pairs.
 
 def _pairs(found: dict[str, Any]) -> str:
     rows: dict[str, dict[tuple[int, int], list[float]]] = {}
-    for pair in TEST:
+    for pair in PLAN.test:
         if (name := cell_name("test", pair, "ends")) in found:
             cell = found[name]
             rows.setdefault("end models", {})[pair] = [cell["ends"][0][0], cell["ends"][1][1]]
             rows.setdefault("ensemble", {})[pair] = cell["ensemble"]
-    for way in WAYS:
+    for way in PLAN.ways:
         for pair, cells in of_pairs(PLAN, found, way).items():
             both = [fmean(cell["scores"][place] for cell in cells) for place in range(len(SETS))]
             rows.setdefault(f"{way.name}, sees {way.seen}", {})[pair] = both
-    head = " | ".join(f"{one}, {other}" for one, other in TEST)
+    head = " | ".join(f"{one}, {other}" for one, other in PLAN.test)
     lines = [
         f"| {name} | "
-        + " | ".join(", ".join(f"{100 * score:.1f}" for score in of_pair.get(pair, ())) for pair in TEST)
+        + " | ".join(", ".join(f"{100 * score:.1f}" for score in of_pair.get(pair, ())) for pair in PLAN.test)
         + " |"
         for name, of_pair in rows.items()
     ]
@@ -119,7 +120,7 @@ def _pairs(found: dict[str, Any]) -> str:
 On ISEAR and on XED.
 
 | | {head} |
-|---|{"---:|" * len(TEST)}
+|---|{"---:|" * len(PLAN.test)}
 {chr(10).join(lines)}
 """
 

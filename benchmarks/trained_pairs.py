@@ -25,7 +25,7 @@ from cells import Cells
 from pair_plan import Job, PairCells, Seeds
 from settings import Batch, batches, quiet, ready
 from torch import nn
-from trained_pairs_kinds import KINDS, POINTS, Kind
+from trained_pairs_kinds import KINDS, POINTS, PRECISION, Kind
 from trained_pairs_page import page
 from ways import MEAN, make
 
@@ -63,7 +63,7 @@ class TrainedPair(PairCells):
         given = self.args.given[place]
         if self.kind.given and self.split == "tuning" and given.exists() and not self.args.small:
             return fusionlab.load(given)
-        folder = self.args.models / f"{self.kind.models or self.args.kind}_seed{seed}"
+        folder = self.args.models / f"{self.kind.models}_seed{seed}"
         if not folder.exists():
             train_end_model(self._options().end_model(self.args.kind), seed, folder)
         return untie(fusionlab.load(folder)) if self.kind.untied else fusionlab.load(folder)
@@ -78,7 +78,7 @@ class TrainedPair(PairCells):
         steps = 1 if self.args.small else job.steps or self.kind.plan.steps
         learning = {"steps": steps, "batch_size": self.kind.batch_size}
         inputs = None if job.way.seen == "none" else self._inputs
-        made = make(job.way, job.given, self.ends, inputs, learning, job.seed or 0, self.kind.precision)
+        made = make(job.way, job.given, self.ends, inputs, learning, job.seed or 0, PRECISION)
         found = self._scores(made.model) | {"seconds": made.seconds}
         if job.way.then == MEAN:
             found["barrier"] = fusionlab.barrier(made.twins[0], made.twins[1], self._scored, POINTS).barrier
@@ -96,7 +96,7 @@ class TrainedPair(PairCells):
         Args:
             changes: of the data module's options.
         """
-        options: dict[str, Any] = {"trainer.precision": self.kind.precision, **self.kind.options}
+        options: dict[str, Any] = {"trainer.precision": PRECISION, **self.kind.options}
         options |= {"data.init_args.path": str(getattr(self.args, self.kind.path))}
         options |= self.kind.small if self.args.small else {}
         options |= {f"data.init_args.{name}": value for name, value in changes.items()}

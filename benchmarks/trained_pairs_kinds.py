@@ -16,8 +16,8 @@ RATES: tuple[Given, ...] = ({}, {"learning_rate": 0.0025}, {"learning_rate": 0.0
 DISTILLATIONS: tuple[Given, ...] = ({}, {"learning_rate": 5e-4}, {"learning_rate": 2e-3}, {"learning_rate": 4e-3})
 TEST: tuple[Seeds, ...] = ((1, 2), (3, 4), (5, 6))
 SEEDS = (0, 1, 2)
-# Positions on the line between two twins.
-POINTS = 11
+# Positions on the line between two twins, and how everything computes.
+POINTS, PRECISION = 11, "32-true"
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,9 @@ class Kind:
         inputs: examples to match and to learn with.
         scored: examples that models are scored on.
         metric: that is shown, and that settings are chosen by.
-        precision: of training and of whatever looks at inputs.
         given: whether models of the tuning pair may lie elsewhere.
         untied: whether input and output embeddings get parameters of their own once models are trained.
-        models: of which kind end models are, where they are those of another one.
+        models: what folders of end models are called, before their seeds.
     """
 
     title: str
@@ -53,10 +52,9 @@ class Kind:
     inputs: int
     scored: int
     metric: Metric
-    precision: str = "32-true"
+    models: str
     given: bool = False
     untied: bool = False
-    models: str = ""
 
 
 def _ways(seen: Seen) -> tuple[Way, ...]:

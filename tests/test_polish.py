@@ -283,3 +283,11 @@ def test_bad_options_and_inputs_are_refused_in_a_sentence() -> None:
         polish(models[0], [], [images()])
     with pytest.raises(InputError, match="frozen"):
         polish(copy.deepcopy(models[0]).requires_grad_(False), models, [images()])
+
+
+def test_fewer_examples_than_sources() -> None:
+    """Each model has inputs of its own, and one step of one example is for both: some are drawn all the same."""
+    models = [vit(0), vit(1)]
+    how = PolishOptions(steps=1, batch_size=1, mixtures=0, synthetic=0)
+    found = polish(vit(0), models, [[images(seed=seed)] for seed in range(2)], how)
+    assert not torch.equal(logits(found, images()), logits(vit(0), images()))

@@ -19,7 +19,7 @@ def share_base(first: Weights, second: Weights) -> bool:
 
 
 def _place(base: str | None) -> str | None:
-    """Where a base model lies, or its hub id."""
+    """The folder of a base model, or its hub id."""
     if base is None:
         return None
     path = Path(base).expanduser()

@@ -1,7 +1,7 @@
 """Named entities: words with IOB2 tags, from CoNLL columns, Parquet and other files, or the hub."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -183,11 +183,14 @@ class NER(TextData):
 
     def texts(self, split: str) -> list[str]:
         """The sentences of a split, words joined by spaces."""
-        return [" ".join(words) for words in self.rows[split][self.columns()[0]]] if split in self.rows else []
+        return [" ".join(words) for words in self._sentences(split)]
 
     def word_counts(self, split: str) -> list[int]:
         """The number of words of each sentence, before long ones are split; empty where there is no such split."""
-        return [len(words) for words in self.rows[split][self.columns()[0]]] if split in self.rows else []
+        return [len(words) for words in self._sentences(split)]
+
+    def _sentences(self, split: str) -> Sequence[Sequence[str]]:
+        return self.rows[split][self.columns()[0]] if split in self.rows else ()
 
     def label_counts(self) -> Tensor:
         """The number of training words with each tag, shape ``(tags,)``."""

@@ -26,6 +26,7 @@ from fusionlab.evaluation.scores import (
 )
 from fusionlab.evaluation.similarity_scores import Pooling, SimilarityScores
 from fusionlab.evaluation.span_f1 import Mode, is_iob2
+from fusionlab.misfits import classes_of
 
 # Scores of tasks in which nothing is to be chosen.
 _PLAIN: Mapping[Task, type[Scores]] = {"regression": RegressionScores, "question_answering": AnswerScores}
@@ -165,7 +166,7 @@ def _names(model: nn.Module, class_names: Sequence[str] | None) -> list[str]:
 
 
 def _classes(model: nn.Module, class_names: Sequence[str] | None) -> int:
-    """How many classes there are: those of the data, or of the model where it answers with more than the data name."""
+    """The number of classes of the data, or of the model where it answers with more than the data name."""
     if isinstance(model, Ensemble):
         return max(_classes(one, class_names) for one in model.models)
-    return max(len(_names(model, class_names)), getattr(getattr(model, "config", None), "num_labels", 0))
+    return max(len(_names(model, class_names)), classes_of(getattr(model, "config", model)) or 0)

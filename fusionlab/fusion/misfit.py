@@ -11,7 +11,6 @@ from fusionlab.errors import InputError, first_line
 from fusionlab.forward import LABELS
 from fusionlab.fusion.data import Data
 from fusionlab.fusion.heads import HeadStrategy
-from fusionlab.fusion.heads.union import UnionHeads
 from fusionlab.fusion.results import TestSet
 from fusionlab.misfits import label_names, refuse_other_classes, unnamed
 
@@ -49,7 +48,7 @@ def refuse_misfit(models: Sequence[nn.Module], data: Data, heads: HeadStrategy |
         if not isinstance(batch, Mapping) or LABELS not in batch:
             raise InputError(f"the data {test_set.name!r} gives no {LABELS!r}; expected batches of inputs and labels")
         owner = test_set.owner if test_set.owner is not None and test_set.owner < len(models) else 0
-        if not isinstance(heads, UnionHeads):
+        if heads is None or not heads.takes_any_order:
             refuse_other_labels(models[owner], test_set)
         try:
             known = batch if heads is None else heads.labels(batch, test_set)

@@ -31,7 +31,10 @@ class HeadStrategy(ABC):
     Attributes:
         models: the end models by name, with the heads that this way gives them.
         known: for each model which labels it knows, bool of shape ``(labels,)``; None where all know all.
+        takes_any_order: whether labels of data are put in their places by name, wherever they stand.
     """
+
+    takes_any_order = False
 
     def __init__(self, models: Mapping[str, nn.Module]) -> None:
         self.models = dict(models)

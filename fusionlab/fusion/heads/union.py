@@ -33,6 +33,8 @@ class UnionHeads(MergedHeads):
         union: the end models with joined heads, the labels, and which model knows which.
     """
 
+    takes_any_order = True
+
     def __init__(self, models: Mapping[str, nn.Module]) -> None:
         self.union = with_union_heads(list(models.values()))
         super().__init__(dict(zip(models, self.union.models, strict=True)))

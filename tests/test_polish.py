@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy, cross_entropy, kl_div
+from torch.utils.data import DataLoader
 from transformers import BertConfig, BertForQuestionAnswering, BertForTokenClassification, CLIPConfig, CLIPModel
 
 from fusionlab.errors import InputError
@@ -288,6 +289,9 @@ def test_bad_options_and_inputs_are_refused_in_a_sentence() -> None:
 def test_fewer_examples_than_sources() -> None:
     """Each model has inputs of its own, and one step of one example is for both: some are drawn all the same."""
     models = [vit(0), vit(1)]
-    how = PolishOptions(steps=1, batch_size=1, mixtures=0, synthetic=0)
-    found = polish(vit(0), models, [[images(seed=seed)] for seed in range(2)], how)
+    sources = [
+        DataLoader([{"pixel_values": image} for image in images(seed=seed)["pixel_values"]], batch_size=4)  # type: ignore[arg-type]
+        for seed in range(2)
+    ]
+    found = polish(vit(0), models, sources, PolishOptions(steps=1, batch_size=1))
     assert not torch.equal(logits(found, images()), logits(vit(0), images()))

@@ -74,6 +74,16 @@ def widened(models: Mapping[Key, Model], least: torch.dtype | None = None) -> di
     return {name: in_types(model, types) for name, model in models.items()}
 
 
+def as_wide_as(model: Model, others: Iterable[nn.Module]) -> Model:
+    """A model with every floating parameter in a type at least as wide as the one that others mostly have.
+
+    Args:
+        model: not modified. One that is as wide already is the same module.
+        others: at least one.
+    """
+    return widened({"": model}, widest(main_dtype(other.state_dict()) for other in others))[""]
+
+
 def in_types(model: Model, types: Types | torch.dtype) -> Model:
     """A model in other types.
 

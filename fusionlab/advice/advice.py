@@ -181,7 +181,11 @@ def advice_on(
     pairs = [_compared(first, other, advance) for other in others]
     cases = [case_of(first, other, pair) for other, pair in zip(others, pairs, strict=True)]
     case = worst(cases)
-    told = [sentence for one, pair in zip(cases, pairs, strict=True) for sentence in exceptions(one, pair)]
+    told = [
+        sentence
+        for one, other, pair in zip(cases, others, pairs, strict=True)
+        for sentence in exceptions(one, first, other, pair)
+    ]
     told += [f"{sentence}." for sentence in _turned_labels(models)]
     return _advice(case, pairs, list(dict.fromkeys(told)), models, data)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fusionlab.advice.adapter_pairs import said_of
-from fusionlab.advice.in_common import is_head, share_base
+from fusionlab.advice.in_common import is_head, other_inputs, share_base
 from fusionlab.advice.nearness import Relation
 from fusionlab.advice.pairs import Kind, Pair, pattern, some
 from fusionlab.advice.tensors import Weights
@@ -212,7 +212,7 @@ def case_of(first: Weights, second: Weights, pair: Pair) -> CaseName:
 
 def _by_config(first: Weights, second: Weights, pair: Pair) -> CaseName | None:
     """The case of models whose weights cannot all be held against each other; None where they can."""
-    if _differ(first.config, second.config, "model_type"):
+    if _differ(first.config, second.config, "model_type") or other_inputs(first, second, pair.shapes):
         return "architectures"
     if _repeated(pair, pair.only) or any(pattern(n) != n and not is_head(n, first, second) for n in pair.shapes):
         kinds = [{pattern(name) for name in model.tensors} for model in (first, second)]
@@ -257,14 +257,18 @@ def worst(names: Sequence[CaseName]) -> CaseName:
     return next(name for name in CASES if name in names)
 
 
-def exceptions(case: CaseName, pair: Pair) -> list[str]:
+def exceptions(case: CaseName, first: Weights, second: Weights, pair: Pair) -> list[str]:
     """Sentences on parameters that are otherwise than most, where most tell anything.
 
     Args:
         case: that the two models are.
-        pair: what was found of two models.
+        first: one of them.
+        second: the other.
+        pair: what was found of them.
     """
     said: list[str] = []
+    if case == "architectures" and (entries := other_inputs(first, second, pair.shapes)):
+        return [f"They take other inputs ({', '.join(entries)}), so that the shapes of {some(pair.shapes)} differ."]
     if case == "adapters":
         return said_of(pair)
     if case in ("architectures", "vocabularies", "sizes"):

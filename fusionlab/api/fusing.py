@@ -13,7 +13,7 @@ from fusionlab.api.given import Source, module_of, modules_of, named_base, warn_
 from fusionlab.api.growing import of_one_size
 from fusionlab.api.matching import Data, alignments_and_anchor
 from fusionlab.api.merging import given_statistics, merged
-from fusionlab.dtypes import find_dtype, widened
+from fusionlab.dtypes import as_wide_as, find_dtype, widened
 from fusionlab.fusion.heads.of_base import NAME, fitted_base
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import choose_anchor
@@ -93,7 +93,8 @@ def fuse(
     twins = [alignment.apply(model) for alignment, model in zip(found, ends, strict=True)]
     # What an anchor that was grown is filled with is none of the base model's.
     if fitted is not None:
-        fitted = replace(fitted, model=replace(found[index], filling={}).apply(fitted.model))
+        wide = as_wide_as(fitted.model, ends)
+        fitted = replace(fitted, model=replace(found[index], filling={}).apply(wide))
     moved = list(zip(given, ends, found, strict=True)) if batches is None else ()
     return merged(twins, method, weights, data, fitted, seed, dtype, moved, **hyperparameters)
 

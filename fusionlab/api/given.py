@@ -12,6 +12,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.finite import refuse_not_finite
 from fusionlab.merging.registry import find_method
 from fusionlab.paths import expanded
 from fusionlab.symmetry.wrappers import register_reader, unwrapped
@@ -58,7 +59,8 @@ def modules_of(given: Sequence[Model | Source], call: str, second: Any = None) -
         second: the argument behind them, which is a model where somebody forgot the list.
 
     Raises:
-        InputError: one model in place of several, something else among them, or a model without numbers.
+        InputError: one model in place of several, something else among them, or a model without numbers or with NaN or
+            infinities among them.
     """
     if isinstance(given, nn.Module | str | PathLike) or not isinstance(given, Iterable):
         both = " and another behind it" if isinstance(second, nn.Module | PathLike) else ""
@@ -67,6 +69,7 @@ def modules_of(given: Sequence[Model | Source], call: str, second: Any = None) -
     for index, model in enumerate(found):
         if any(parameter.is_meta for parameter in model.parameters()):
             raise InputError(f"model {index} of {call} has no numbers (device meta); expected a loaded one")
+        refuse_not_finite(f"model {index} of {call}", model)
     return found
 
 

@@ -90,15 +90,16 @@ def match(
             else.
     """
     source, anchor = module_of(source, "source"), module_of(anchor, "anchor")
+    named = {"source": source, "anchor": anchor}
+    for name, model in named.items():
+        refuse_not_finite(name, model)
     if preset is not None:
         chosen = {"spaces": spaces, "layers": layers, "rescale": rescale, "gauge": (), **options}
         return alignments_and_anchor([source, anchor], 1, preset, data, seed, **chosen)[0][0]
     if options:
         raise InputError(f"match has no option {next(iter(options))!r} without a preset; expected preset too")
     paper = preset_options("paper", spaces=spaces, layers=layers, rescale=rescale)
-    named = {"source": source, "anchor": anchor}
     shared = common_blueprint(named)
-    _refuse_not_finite(named)
     if data is None:
         found = match_weights(source.state_dict(), anchor.state_dict(), shared, paper)
     else:
@@ -188,7 +189,6 @@ def alignments_and_anchor(
     named = {f"model {index}": model for index, model in enumerate(models)}
     shared = common_blueprint(named)
     chosen.refuse(shared)
-    _refuse_not_finite(named)
     index = choose_anchor([model.state_dict() for model in models], anchor)
     inputs = None if data is None else Inputs.from_batches(data, len(models))
     if inputs is None and chosen.needs_inputs:
@@ -197,9 +197,3 @@ def alignments_and_anchor(
     found = run(align_models(models, shared, chosen, index, inputs, place=place), factory).alignments
     check_alignments(models, found, seed)
     return found, index
-
-
-def _refuse_not_finite(models: Mapping[str, nn.Module]) -> None:
-    """Refuse models with parameters that are NaN or infinite, by their names."""
-    for name, model in models.items():
-        refuse_not_finite(name, model)

@@ -14,6 +14,7 @@ from fusionlab.batch_norm import AVERAGED, batch_norms, remeasured
 from fusionlab.dtypes import find_dtype, in_types, widened
 from fusionlab.errors import InputError
 from fusionlab.evaluation.task_scores import score_of
+from fusionlab.finite import refuse_not_finite
 from fusionlab.fusion.heads.of_base import FittedBase, fitted_base
 from fusionlab.inputs import Inputs
 from fusionlab.merging import check_merge, find_method, merge_states
@@ -66,6 +67,8 @@ def merge(
     warn_other_modules(models, "merge")
     base = named_base(models, method, hyperparameters) if base is None else base
     given = None if base is None else module_of(base, "base")
+    if given is not None:
+        refuse_not_finite("the base model", given)
     if any(type(model) is not type(stored[0]) for model in stored):
         raise InputError(f"merge was given models of classes {_classes(stored)}; expected one class")
     if len(stored) > 1:

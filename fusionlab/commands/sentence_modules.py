@@ -61,6 +61,8 @@ def merged_modules(
         # What is said of parameters by patterns of names is said of the transformer's.
         plain = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
         of_base = None if bases is None else bases[place].weights()
+        # In the type of the merge from the start, as a method would round each model's numbers to its own.
+        states = [_in_types(state, states, recipe.dtype, as_wide=True) for state in states]
         if by_method:
             merged = merge_states(states, method.name, recipe.weights, base=of_base, seed=recipe.seed, **plain)
         else:
@@ -133,7 +135,13 @@ def _modules_of_base(base: str | None, first: Sequence[SentenceModule]) -> list[
 
 
 def _in_types(
-    merged: Mapping[str, Tensor], states: Sequence[Mapping[str, Tensor]], dtype: torch.dtype | None
+    state: Mapping[str, Tensor],
+    states: Sequence[Mapping[str, Tensor]],
+    dtype: torch.dtype | None,
+    as_wide: bool = False,
 ) -> dict[str, Tensor]:
-    types = {name: dtype or widest(state[name].dtype for state in states) for name in merged}
-    return {name: in_type(name, tensor, types[name]).contiguous() for name, tensor in merged.items()}
+    """Parameters in the type that is asked for, else in the widest of several states; in the wider of both if told."""
+    types = {name: widest(one[name].dtype for one in states) for name in state}
+    if dtype is not None:
+        types = {name: widest([own, dtype]) if as_wide else dtype for name, own in types.items()}
+    return {name: in_type(name, tensor, types[name]).contiguous() for name, tensor in state.items()}

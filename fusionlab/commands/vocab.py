@@ -129,7 +129,12 @@ def tokenizer_files(joined: Joined) -> dict[str, str | None]:
 
 
 def _config(config: dict[str, Any], joined: Joined) -> dict[str, Any]:
-    """The settings of the tokenizer, whose added tokens are known by their new numbers."""
+    """The settings of the tokenizer, whose added tokens are known by their new numbers.
+
+    A token to pad with that only loading gave it is left out.
+    """
+    if "pad_token" not in joined.template.tokenizer.init_kwargs:
+        config = {name: value for name, value in config.items() if name != "pad_token"}
     if "added_tokens_decoder" not in config:
         return config
     fields = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from fusionlab.dtypes import main_dtype, widened, widest
+from fusionlab.dtypes import as_wide_as
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.rows import UNMATCHED
 from fusionlab.evaluation.wording import listing
@@ -33,8 +33,7 @@ class BaseModel:
     """
 
     def __init__(self, model: nn.Module, heads: HeadStrategy, end_models: Sequence[nn.Module], fused: Fused) -> None:
-        least = widest(main_dtype(end.state_dict()) for end in heads.models.values())
-        self._fitted = heads.base(widened({"base": model}, least)["base"])
+        self._fitted = heads.base(as_wide_as(model, heads.models.values()))
         self.heads, self.end_models, self.fused = heads, end_models, fused
 
     @property

@@ -17,6 +17,7 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.comparison import compare
 from fusionlab.evaluation.results import UNMATCHED, Results
 from fusionlab.evaluation.wording import listing
+from fusionlab.finite import refuse_not_finite
 from fusionlab.fusion.data import FusionData
 from fusionlab.fusion.digests import digest_of
 from fusionlab.fusion.fuser import Fuser
@@ -91,6 +92,9 @@ class FusionModule(StagedModule, CandidateTest):
         self._given_sets = tuple(test_sets)
         self.plan = make_plan(UNMATCHED if match == AUTO else match, methods, **options)  # refused before any reading
         given = named(models)
+        for name, model in given.items():
+            if isinstance(model, nn.Module):
+                refuse_not_finite(name, model)
         self.checkpoints = {
             name: checkpoints.read(str(model)) for name, model in given.items() if not isinstance(model, nn.Module)
         }

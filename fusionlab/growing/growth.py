@@ -22,7 +22,7 @@ from fusionlab.growing.epsilons import epsilon_note, other_epsilon, other_epsilo
 from fusionlab.growing.filling import filled
 from fusionlab.growing.layers import Placement, lists_of, placements, renamed
 from fusionlab.growing.likeness import unlikeness
-from fusionlab.growing.refusals import refuse_other_reach, unequal
+from fusionlab.growing.refusals import unequal
 from fusionlab.growing.target import larger_model
 from fusionlab.inputs import Batches
 from fusionlab.models import untie
@@ -101,7 +101,6 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
         SymmetryError: an architecture whose blueprint is not found.
     """
     large = larger_model(model, like)
-    refuse_other_reach(model, large)
     small = untied_as(model, large).eval()
     if not isinstance(like, nn.Module) and (fill or data is not None):
         raise InputError(CONFIG_ALONE)

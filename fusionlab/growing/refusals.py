@@ -6,17 +6,12 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import EXACT
 from fusionlab.growing.axes import Widening
 from fusionlab.growing.layers import Placement
 from fusionlab.growing.target import differences, fields_of, worded
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.roles import Role
-
-# How far attention sees, and which layers see how far: inputs that are shorter tell no two of them apart.
-_WINDOWS = ("sliding_window", "attention_window", "local_attention", "global_attn_every_n_layers")
-_KINDS = ("layer_types", "attention_types", "attention_layers")
 
 
 def unequal(small: nn.Module, large: nn.Module, name: str, size: int | None, larger: int | None) -> str:
@@ -43,29 +38,6 @@ def unequal(small: nn.Module, large: nn.Module, name: str, size: int | None, lar
         f"{name!r} has {size} in a dimension that is no hidden one (tokens, pixels, positions or the model's own "
         f"output) and would have {larger}{named}; expected a larger model with {size} there"
     )
-
-
-def refuse_other_reach(small: nn.Module, large: nn.Module) -> None:
-    """Refuse configs by which attention reaches elsewhere in long inputs, which short ones cannot tell.
-
-    Args:
-        small: the small model.
-        large: one of the larger architecture.
-
-    Raises:
-        InputError: names the fields.
-    """
-    found = {
-        name: (one, other)
-        for name, (one, other) in differences(small, large).items()
-        if name.rpartition(".")[2] in _WINDOWS
-        or (name.rpartition(".")[2] in _KINDS and len(one or ()) == len(other or ()))
-    }
-    if found:
-        raise InputError(
-            f"attention reaches elsewhere in the larger model: the configs differ in {worded(found)}; expected sizes "
-            "only"
-        )
 
 
 def inexact(

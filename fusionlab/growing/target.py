@@ -15,21 +15,27 @@ from fusionlab.types import Model
 
 # The small model's own, whatever the larger one was trained for.
 LABELS = ("id2label", "label2id", "problem_type")
+# What timm says of a model that is the larger one's: its name there, and modules. Labels, and how images are brought
+# into shape, are the small model's.
+_OF_TIMM = ("architecture", "first_conv", "classifier")
 # What no function depends on.
 _WITHOUT_EFFECT = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache")
 _LONGEST = 6
+# How far attention sees, and which layers see how far: inputs that are shorter tell no two of them apart.
+_WINDOWS = ("sliding_window", "attention_window", "local_attention", "global_attn_every_n_layers")
+_KINDS = ("layer_types", "attention_types", "attention_layers")
 
 
 def larger_model(model: Model, like: Any) -> Model:
-    """A new model of the larger architecture, with the small one's class, labels and special tokens; its values are no
-    model's.
+    """A new model of the larger architecture, with the small one's class, labels, special tokens and ways with images;
+    its values are no model's.
 
     Args:
         model: the small model.
         like: a model of the same class, or a config of transformers.
 
     Raises:
-        InputError: another class, or a config that makes no model.
+        InputError: another class, a config that makes no model, or one by which attention reaches elsewhere.
     """
     if isinstance(like, nn.Module) and type(like) is not type(model):
         raise InputError(
@@ -39,12 +45,17 @@ def larger_model(model: Model, like: Any) -> Model:
     config = getattr(like, "config", None) if isinstance(like, nn.Module) else like
     ours: Any = getattr(model, "config", None)
     if isinstance(like, nn.Module) and not hasattr(config, "to_dict"):
-        return copy.deepcopy(like)  # type: ignore[return-value]
+        made: Any = copy.deepcopy(like)
+        if (described := getattr(model, "pretrained_cfg", None)) is not None:
+            of_size = {name: made.pretrained_cfg[name] for name in _OF_TIMM if name in made.pretrained_cfg}
+            made.pretrained_cfg = made.default_cfg = {**copy.deepcopy(described), **of_size}
+        return made
     if type(config) is not type(ours):
         raise InputError(
             f"the larger architecture is given by a {type(like).__name__}, and the model has a {type(ours).__name__}; "
             f"expected a model or a config of the same kind"
         )
+    _refuse_other_reach(ours, config)
     config = copy.deepcopy(config)
     for name in LABELS:
         if hasattr(ours, name):
@@ -64,6 +75,29 @@ def larger_model(model: Model, like: Any) -> Model:
     if (generation := getattr(model, "generation_config", None)) is not None:
         made.generation_config = copy.deepcopy(generation)
     return made
+
+
+def _refuse_other_reach(small: Any, large: Any) -> None:
+    """Refuse configs by which attention reaches elsewhere in long inputs, which short ones cannot tell.
+
+    Args:
+        small: one model, or its config.
+        large: the other, of the same class.
+
+    Raises:
+        InputError: names the fields.
+    """
+    found = {
+        name: (one, other)
+        for name, (one, other) in differences(small, large).items()
+        if name.rpartition(".")[2] in _WINDOWS
+        or (name.rpartition(".")[2] in _KINDS and len(one or ()) == len(other or ()))
+    }
+    if found:
+        raise InputError(
+            f"attention reaches elsewhere in one of both models: the configs differ in {worded(found)}; expected "
+            f"sizes only"
+        )
 
 
 def differences(small: Any, large: Any) -> Mapping[str, tuple[Any, Any]]:

@@ -86,7 +86,7 @@ def join(
         new = _joined([tensor for tensor in old.values() if tensor is not None], list(rows.values()), dim)
         for name, tensor in zip(names, new, strict=True):
             states[name][parameter] = tensor
-    made = {name: _resized(models[name], states[name], vocabularies[name], numbers, len(tokens)) for name in names}
+    made = {name: _resized(models[name], states[name], vocabularies[name], tokens) for name in names}
     taken = {name: int((rows[name] < 0).sum()) for name in names}
     return Joined(made, tokens, template, described, taken)
 
@@ -155,29 +155,42 @@ def _joined(old: Sequence[Tensor], rows: Sequence[Tensor], dim: int) -> list[Ten
 
 
 def _resized(
-    model: PreTrainedModel, state: Mapping[str, Tensor], vocabulary: Vocabulary, numbers: Mapping[str, int], size: int
+    model: PreTrainedModel, state: Mapping[str, Tensor], vocabulary: Vocabulary, tokens: Sequence[str | None]
 ) -> PreTrainedModel:
     """A model with another number of rows, whose config names special tokens by their new numbers."""
     config = copy.deepcopy(model.config)
     for part in {id(one): one for one in (config, config.get_text_config())}.values():
-        _number_anew(part, vocabulary, numbers)
-    config.get_text_config().vocab_size = size
+        _number_anew(part, vocabulary, tokens)
+    config.get_text_config().vocab_size = len(tokens)
     with quiet(), torch.random.fork_rng(devices=[]):
         made = in_types(type(model)(config), types_of(model))
     made.load_state_dict(dict(state))
     if getattr(model, "generation_config", None) is not None:
         made.generation_config = copy.deepcopy(model.generation_config)
-        _number_anew(made.generation_config, vocabulary, numbers)
+        _number_anew(made.generation_config, vocabulary, tokens)
     return made.eval()
 
 
-def _number_anew(config: Any, vocabulary: Vocabulary, numbers: Mapping[str, int]) -> None:
-    """Give the special tokens of a config their new numbers, in place; words of a list that are left out go."""
-    names = vocabulary.names
+def _number_anew(config: Any, vocabulary: Vocabulary, tokens: Sequence[str | None]) -> None:
+    """Give the special tokens of a config their new numbers, in place; words of a list that are left out go.
 
-    def anew(number: Any) -> Any:
-        known = isinstance(number, int) and number in names
-        return number_of(names[number], numbers, vocabulary.source) if known else number
+    Raises:
+        InputError: one that is left out, or that is a row of no token which another token would get.
+    """
+    names = vocabulary.names
+    numbers = {token: number for number, token in enumerate(tokens) if token is not None}
+
+    def anew(number: Any, field: str = "") -> Any:
+        if not isinstance(number, int) or not 0 <= number < vocabulary.rows:
+            return number
+        if number in names:
+            return number_of(names[number], numbers, vocabulary.source)
+        if field and (number >= len(tokens) or tokens[number] is not None):
+            raise InputError(
+                f"{vocabulary.source}: its {field} is {number}, a row that its tokenizer has no token for and that the "
+                f"vocabulary that is kept has not; expected a tokenizer with a token for it"
+            )
+        return number
 
     def left(words: Any) -> bool:
         each = words if isinstance(words, list) else [words]
@@ -188,7 +201,8 @@ def _number_anew(config: Any, vocabulary: Vocabulary, numbers: Mapping[str, int]
 
     for field in number_fields(config):
         value = getattr(config, field)
-        setattr(config, field, [anew(one) for one in value] if isinstance(value, list) else anew(value))
+        several = [anew(one, field) for one in value] if isinstance(value, list) else anew(value, field)
+        setattr(config, field, several)
     for field in _LISTS:
         if isinstance(value := getattr(config, field, None), list):
             setattr(config, field, all_anew(value))

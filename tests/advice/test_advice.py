@@ -8,7 +8,13 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
-from transformers import BertForSequenceClassification, ResNetConfig, ResNetForImageClassification
+from transformers import (
+    BertForSequenceClassification,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    ResNetConfig,
+    ResNetForImageClassification,
+)
 
 import fusionlab
 from fusionlab import checkpoints
@@ -135,6 +141,39 @@ def test_other_heads_are_said() -> None:
     assert found.case == "one_base"
     assert found.commands == ["fusionlab.FusionModule(models, 'none', 'simple', heads='own')"]
     assert any("classifier.weight" in line and "--heads own" in line for line in found.exceptions)
+
+
+@pytest.mark.parametrize(
+    ("model", "entry", "name"),
+    [
+        (bert, "max_position_embeddings", "position_embeddings"),
+        (bert, "type_vocab_size", "token_type_embeddings"),
+        (vit, "image_size", "position_embeddings"),
+    ],
+)
+def test_other_inputs_are_no_other_heads(model: Callable[..., nn.Module], entry: str, name: str) -> None:
+    """Rows for positions that one model has not: nothing merges them, and no command is named."""
+    first = model(0)
+    second = model(0, **{entry: 2 * getattr(first.config, entry)})
+    found = fusionlab.advise(first, second)
+    assert found.case == "architectures"
+    assert found.commands == []
+    (told,) = found.exceptions
+    assert f"{entry}: {getattr(first.config, entry)} and {getattr(second.config, entry)}" in told
+    assert name in told
+
+
+def test_longer_texts_with_other_heads() -> None:
+    """A model that turns positions has no rows for them."""
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+    one, other = (
+        LlamaForSequenceClassification(
+            LlamaConfig(**sizes, vocab_size=64, num_labels=labels, max_position_embeddings=longest)
+        )
+        for labels, longest in ((3, 64), (5, 128))
+    )
+    other.model.load_state_dict(one.model.state_dict())
+    assert fusionlab.advise(one, other).case == "one_base"
 
 
 def test_heads_whose_names_have_a_number() -> None:

@@ -1,5 +1,6 @@
 """Matching and merging in one call."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -106,6 +107,15 @@ def test_methods_are_refused_before_matching(
     monkeypatch.setattr(fusing, "alignments_and_anchor", lambda *_, **__: pytest.fail("was matched"))
     with pytest.raises(InputError, match=words):
         fusionlab.fuse([vit(0), vit(1)], "paper", **options)
+
+
+def test_a_base_in_a_narrow_type_is_not_rounded_when_it_is_moved() -> None:
+    """Task vectors are differences to it: rounded anew in the twins' basis it would add noise to all of them."""
+    a, b = vit(0), vit(1)
+    base = vit(2).to(torch.bfloat16)
+    found = fusionlab.fuse([a, b], "weights", "task_arithmetic", base=base)
+    expected = fusionlab.fuse([a, b], "weights", "task_arithmetic", base=copy.deepcopy(base).float())
+    torch.testing.assert_close(dict(found.state_dict()), dict(expected.state_dict()))
 
 
 @pytest.mark.parametrize("dtype", [None, torch.float64])

@@ -20,7 +20,7 @@ def test_numbers_that_are_none(preset: str) -> None:
     broken = vit(1)
     with torch.no_grad():
         broken.classifier.weight[2, 3] = torch.nan
-    sentence = r"model 1: parameter classifier.weight holds 1 value of \d+ that are NaN or infinite"
+    sentence = r"model 1 of align: parameter classifier.weight holds 1 value of \d+ that are NaN or infinite"
     with pytest.raises(InputError, match=sentence):
         fusionlab.align([vit(0), broken], preset=preset)
     with pytest.raises(InputError, match=r"source: parameter classifier.weight"):

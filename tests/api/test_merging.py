@@ -1,7 +1,7 @@
 """Merging by the Python call."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -48,6 +48,20 @@ def test_a_merge_is_scored_on_shared_data_once() -> None:
     data = Counted(batches((4,) * 10))
     fusionlab.merge([vit(0), vit(1)], "soup", data=data)
     assert 30 <= data.seen < 40, "what the data are is found out by looking at the first batch"
+
+
+@pytest.mark.parametrize("call", [fusionlab.merge, lambda models, **_: fusionlab.fuse(models, "none")])
+def test_numbers_that_are_none(call: Callable[..., nn.Module]) -> None:
+    """A mean with them is no number either: the model and the parameter are named, as of checkpoints."""
+    broken = vit(1)
+    with torch.no_grad():
+        broken.classifier.weight[2, 3] = torch.inf
+    with pytest.raises(InputError, match=r"model 1 of \w+: parameter classifier.weight holds 1 value of \d+"):
+        call([vit(0), broken])
+    with pytest.raises(InputError, match=r"the base model: parameter classifier.weight"):
+        fusionlab.merge([vit(0), vit(2)], "task_arithmetic", base=broken)
+    with pytest.raises(InputError, match=r"model 1: parameter classifier.weight"):
+        fusionlab.FusionModule([vit(0), broken])
 
 
 def test_fuse_without_matching_asks_for_no_symmetry() -> None:

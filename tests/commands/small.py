@@ -41,19 +41,13 @@ def vit(seed: int = 0, **changes: Any) -> ViTForImageClassification:
     return model
 
 
-def bert(seed: int = 0, vocab_size: int = 31) -> BertForSequenceClassification:
+def bert(seed: int = 0, vocab_size: int = 31, **changes: Any) -> BertForSequenceClassification:
     """A BERT of transformers with four classes."""
-    fields: dict[str, Any] = {"num_labels": 4}
-    config = BertConfig(
-        vocab_size=vocab_size,
-        hidden_size=WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        intermediate_size=HIDDEN,
-        max_position_embeddings=20,
-        **fields,
-    )
-    model = BertForSequenceClassification(config)
+    fields: dict[str, Any] = {
+        "vocab_size": vocab_size, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+        "intermediate_size": HIDDEN, "max_position_embeddings": 20, "num_labels": 4,
+    }  # fmt: skip
+    model = BertForSequenceClassification(BertConfig(**(fields | changes)))
     randomized(model, seed)
     return model
 

@@ -9,7 +9,7 @@ import torch
 import fusionlab
 from fusionlab.commands import grow_stream
 from tests.commands.conftest import Command
-from tests.growing.families import CASES, Case, bert, gpt2, llama, t5, vit
+from tests.growing.families import CASES, Case, bert, gpt2, llama, mixtral, t5, vit
 from tests.parts import one_in
 from tests.streaming.folders import read
 from tests.symmetry.models import randomize
@@ -111,6 +111,10 @@ def test_what_cannot_be_grown_is_one_sentence_and_nothing_is_written(
         outcome = command("grow", small, "--like", config, "--output", tmp_path / "grown")
         assert outcome.code == 2
         assert "the configs differ in num_hidden_layers (2, 3), hidden_act (gelu, relu)" in outcome.err
+    windowed = saved(tmp_path / "windowed", Case(mixtral, {"intermediate_size": 24, "sliding_window": 16}))
+    outcome = command("grow", windowed[0], "--like", windowed[1], "--output", tmp_path / "grown")
+    assert outcome.code == 2
+    assert "attention reaches elsewhere in one of both models: the configs differ in sliding_window" in outcome.err
     outcome = command("grow", small, "--like", large / "config.json", "--output", tmp_path / "grown", "--fill")
     assert outcome.code == 2
     assert "the larger one is a config alone; expected a model" in outcome.err

@@ -54,6 +54,17 @@ def test_task_vectors_of_modules(models: list[Path], tmp_path: Path, command: Co
         torch.testing.assert_close(tensor, w + 0.25 * (dense(a)[name] - w + dense(b)[name] - w))
 
 
+def test_modules_of_two_types_are_merged_in_the_wider_one(models: list[Path], tmp_path: Path, command: Command) -> None:
+    """Numbers between the narrow ones are not rounded to them before they are averaged."""
+    a = embedding_model(tmp_path / "a", 0)
+    narrow = {name: tensor.to(torch.bfloat16) for name, tensor in dense(a).items()}
+    save_file(narrow, a / FILE)
+    assert command("merge", a, models[1], "--output", tmp_path / "m").code == 0
+    for name, tensor in dense(tmp_path / "m").items():
+        assert tensor.dtype == torch.float32
+        torch.testing.assert_close(tensor, (narrow[name].float() + dense(models[1])[name]) / 2)
+
+
 def test_pickled_weights(models: list[Path], tmp_path: Path, command: Command) -> None:
     """A first model with a pickled layer: the merge has safetensors alone, in the type that is asked for."""
     a = embedding_model(tmp_path / "a", 0)

@@ -241,6 +241,33 @@ def test_special_tokens_get_other_numbers(tmp_path: Path, command: Command) -> N
     assert_the_same_function(places[0], tmp_path / "all" / "a", "two head model", transformers.BertForMaskedLM)
 
 
+def test_a_special_token_on_a_row_of_no_token(tmp_path: Path, command: Command) -> None:
+    """It keeps its row where that is kept, and is never another token's."""
+    tokens, other = word_pieces(FIRST), word_pieces(SECOND)
+    places = []
+    for seed, own in enumerate((tokens, other)):
+        model = bert(seed, own, len(tokens) + 8)
+        model.config.pad_token_id = len(tokens) + 3
+        places.append(saved(tmp_path / "ab"[seed], model, own))
+    outcome = command("vocab", *places, "--output", tmp_path / "union")
+    assert outcome.code == 2
+    assert f"its pad_token_id is {len(tokens) + 3}, a row that its tokenizer has no token for" in outcome.err
+    assert not (tmp_path / "union").exists()
+    assert command("vocab", *places, "--keep", "first", "--output", tmp_path / "out").code == 0
+    for name in "ab":
+        assert transformers.BertConfig.from_pretrained(tmp_path / "out" / name).pad_token_id == len(tokens) + 3
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_token_to_pad_with_is_the_tokenizers_own(tmp_path: Path, command: Command, padded: bool) -> None:
+    """One that has none is written without one."""
+    tokens = pieces(["▁one", "▁model"])
+    own = tokens if padded else PreTrainedTokenizerFast(tokenizer_object=tokens.backend_tokenizer, eos_token="<e>")
+    places = [saved(tmp_path / name, llama(seed, tokens), own) for seed, name in enumerate("ab")]
+    assert command("vocab", *places, "--output", tmp_path / "out").code == 0
+    assert AutoTokenizer.from_pretrained(tmp_path / "out" / "b").pad_token == ("<e>" if padded else None)
+
+
 def test_unigrams(tmp_path: Path, command: Command) -> None:
     """Numbers are places in a list, and scores come along."""
     one, other = pieces(["▁one", "▁model"]), pieces(["▁two", "▁one", "▁weight"])

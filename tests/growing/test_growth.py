@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import timm
 import torch
 import transformers
 from hypothesis import given, settings
@@ -146,6 +147,22 @@ def test_growing_in_two_steps_is_growing_at_once() -> None:
     twice, once = grown(grown(small, middle).model, large).model, grown(small, large).model
     for name, tensor in once.state_dict().items():
         torch.testing.assert_close(twice.state_dict()[name], tensor, rtol=1e-12, atol=1e-12)
+
+
+def test_a_grown_model_of_timm_has_its_own_labels_and_ways_with_images() -> None:
+    """Of the larger one it has the sizes alone."""
+    sizes: dict[str, Any] = {"img_size": 8, "patch_size": 4, "in_chans": 1, "depth": 1, "num_classes": 3}
+    small, large = (
+        timm.create_model("vit_tiny_patch16_224", embed_dim=width, num_heads=2, **sizes) for width in (12, 20)
+    )
+    randomize(small, 0)
+    small.pretrained_cfg |= {"mean": (0.1, 0.1, 0.1), "label_names": ["a", "b", "c"]}
+    large.pretrained_cfg |= {"mean": (0.7, 0.7, 0.7), "label_names": ["c", "b", "a"], "license": "mit"}
+    twin: Any = grown(small, large).model
+    assert twin.pretrained_cfg["mean"] == (0.1, 0.1, 0.1)
+    assert twin.pretrained_cfg["label_names"] == ["a", "b", "c"]
+    assert twin.pretrained_cfg.get("license") == small.pretrained_cfg.get("license")
+    assert large.pretrained_cfg["mean"] == (0.7, 0.7, 0.7), "the larger model is not modified"
 
 
 def test_nothing_is_grown_where_nothing_is_larger() -> None:

@@ -21,7 +21,7 @@ from tests.growing.test_growth import apart
 from tests.parts import one_in
 from tests.symmetry.models import generator, laws, randomize
 
-from .families import CASES, among_silent_layers, bert, gpt2, gpt_oss, llama, vit
+from .families import CASES, among_silent_layers, bert, gpt2, gpt_oss, llama, mixtral, vit
 
 # Whose streams are rotated, and whose heads are divided alike in both sizes.
 COME_BACK = (
@@ -38,6 +38,11 @@ REFUSED = {
     "one-head": (vit(num_attention_heads=4), vit(num_attention_heads=1), "has a dimension of 12 that would be 3"),
     "tokens": (bert(vocab_size=23), bert(), "is no hidden one"),
     "layers": (bert(num_hidden_layers=1), bert(num_hidden_layers=2), "has 2 layers and would have 1"),
+    "window": (
+        mixtral(intermediate_size=24, sliding_window=None),
+        mixtral(sliding_window=16),
+        "attention reaches",
+    ),
 }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fusionlab import misfits
-from fusionlab.dtypes import main_dtype, widened
+from fusionlab.dtypes import as_wide_as
 from fusionlab.errors import InputError
 from fusionlab.fusion.heads.parameters import base_module, head_parameters, prefix_of
 from fusionlab.models import aliases, with_state
@@ -78,8 +78,7 @@ def fitted_base(base: nn.Module, like: nn.Module) -> FittedBase:
     taken |= {name for name, first in tied.items() if first in taken}
     found |= {name: found[first] for name, first in tied.items()}
     # In the base's type where that is wider, as its numbers are not to be rounded.
-    wide = widened({"like": like}, main_dtype(given))["like"]
-    return FittedBase(with_state(wide, found), frozenset(state.keys() - taken))
+    return FittedBase(with_state(as_wide_as(like, [base]), found), frozenset(state.keys() - taken))
 
 
 def _body(model: nn.Module) -> dict[str, Tensor]:

@@ -57,7 +57,8 @@ class FusionModule(StagedModule, CandidateTest):
         growths: of those, by name.
 
     Args:
-        models: paths, hub ids or modules, or a mapping from names to them; not modified.
+        models: paths, hub ids or modules, or a mapping from names to them; not modified, but that modules are in eval
+            mode from then on.
         match: a preset, a recipe, or several by the name to show them under, of presets with their options
             (``{learned: {steps: 100}}``, ``{mine: {preset: paper, spaces: [ffn]}}``); ``none`` for the unmatched merge
             alone, which is always made too; ``auto`` for what `fusionlab.advise` says of the models, with inputs or

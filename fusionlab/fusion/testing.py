@@ -43,6 +43,8 @@ class CandidateTest(LightningModule):
         self.rows: list[Row] = []
         self.measured: list[Measured] = []
         self._scores: nn.ModuleList = nn.ModuleList()
+        self.register_state_dict_post_hook(_without_tested)
+        self.register_load_state_dict_post_hook(_miss_no_tested)
         self.test_all(candidates)
 
     def test_all(self, candidates: Sequence[Candidate]) -> None:
@@ -142,3 +144,18 @@ class CandidateTest(LightningModule):
                 label = "+".join(candidate.models) if candidate.method == END_MODEL else candidate.method
                 label += "" if candidate.matching == NO_MATCHING else f"/{candidate.matching}"
                 self.log_dict({f"{test_set.name}/{label}/{metric}": value for metric, value in found.items()})
+
+
+# What a checkpoint does without: what is tested is made by the fit, and again by one that goes on.
+_TESTED = ("_tested.", "_scores.")
+
+
+def _without_tested(module: nn.Module, state: dict[str, Any], prefix: str, _: object) -> None:
+    """Leave the models that are tested out of a state dict."""
+    for name in [name for name in state if name.startswith(tuple(prefix + part for part in _TESTED))]:
+        del state[name]
+
+
+def _miss_no_tested(module: nn.Module, keys: Any) -> None:
+    """Do not miss them in one that is loaded."""
+    keys.missing_keys[:] = [name for name in keys.missing_keys if not name.startswith(_TESTED)]

@@ -56,6 +56,19 @@ def test_the_same_goes_on_also_in_one_process(last: str) -> None:
     assert apart(module.kept.model, before) < 1e-6
 
 
+def test_a_checkpoint_of_the_fit_is_no_obstacle_to_a_test(tmp_path: Path) -> None:
+    """It holds none of the models that are tested, which a test needs none of."""
+    module, run = fusion(), trainer(callbacks=[ModelCheckpoint(tmp_path, save_last=True)], enable_checkpointing=True)
+    run.fit(module, datamodule=Digits())
+    (plain,) = run.test(module, datamodule=Digits(), verbose=False)
+    run.save_checkpoint(tmp_path / "after.ckpt")
+    saved = torch.load(tmp_path / "after.ckpt", weights_only=True)["state_dict"]
+    assert not any(name.startswith("_tested") for name in saved)
+    for name in ("last.ckpt", "after.ckpt"):
+        path = str(tmp_path / name)
+        assert run.test(module, datamodule=Digits(), ckpt_path=path, weights_only=True, verbose=False) == [plain]
+
+
 def test_a_seed_is_that_of_presets_that_name_none() -> None:
     named = {"learned": {"steps": 2}, "own": {"preset": "learned", "seed": 3}}
     plan = fusion(match=named, seed=7).plan

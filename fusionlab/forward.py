@@ -26,6 +26,8 @@ PIXELS, TOKENS = "pixel_values", "input_ids"
 _CLASS_TEXTS = (TOKENS, "attention_mask", "token_type_ids")
 # Of a decoder: what it writes, and which of that counts.
 DECODER_TOKENS, DECODER_MASK = "decoder_input_ids", "decoder_attention_mask"
+# Types of decoders that take a token's place for its number, padding before it included.
+_COUNTING = {"gpt2", "gpt_neo", "gpt_bigcode", "openai-gpt", "imagegpt"}
 # What a model is used for, by the name of its output, first come first.
 MAIN = (
     "logits",
@@ -43,8 +45,8 @@ def forward(model: nn.Module, batch: Batch) -> Any:
     A model of several dtypes that does not run in them runs in the widest, and stays as it is.
 
     Args:
-        model: a transformers model (called with keywords) or any other module, timm's among them
-            (called with the batch's inputs in order).
+        model: a transformers model (called with keywords) or any other module, timm's among them (called with
+            keywords too where its forward names all of the batch's inputs, else with these in order).
         batch: inputs by name, such as ``pixel_values`` of shape ``(batch, channels, height, width)``
             or ``input_ids`` of shape ``(batch, tokens)``; beside images also ``(batch, classes, tokens)``, the texts
             of all classes, which are the same for each image and are read once.
@@ -68,7 +70,8 @@ def forward(model: nn.Module, batch: Batch) -> Any:
         inputs = {name: value[0] if name in _CLASS_TEXTS else value for name, value in inputs.items()}
     forget(model, states=False)
     # Keys and values are for a next token, which nothing asks for, and would stay in memory while all layers run.
-    plain = {"use_cache": False} if _takes(type(model).forward, "use_cache") else {}
+    plain: dict[str, Any] = {"use_cache": False} if _takes(type(model).forward, "use_cache") else {}
+    plain |= _places(model, inputs)
     try:
         return _called(model, inputs, plain)
     except (IndexError, RuntimeError, ValueError) as error:
@@ -82,9 +85,21 @@ def forward(model: nn.Module, batch: Batch) -> Any:
         forget(model, states=torch.is_grad_enabled())
 
 
-def _called(model: nn.Module, inputs: Batch, plain: Mapping[str, bool]) -> Any:
+def _places(model: nn.Module, inputs: Batch) -> dict[str, Tensor]:
+    """The places of tokens, for decoders with a table of places that count padding too; as texts are written by them.
+
+    Padding before a text would move it there, so that what is said of it depended on the texts beside it.
+    """
+    mask = inputs.get("attention_mask")
+    has_table = getattr(getattr(model, "config", None), "model_type", None) in _COUNTING
+    if not has_table or mask is None or mask.ndim != 2 or "position_ids" in inputs:
+        return {}
+    return {"position_ids": (mask.long().cumsum(1) - 1).clamp(min=0)}
+
+
+def _called(model: nn.Module, inputs: Batch, plain: Mapping[str, Any]) -> Any:
     """The output of a model; one of several dtypes that does not run in them runs in the widest."""
-    by_name = hasattr(model, "main_input_name")
+    by_name = hasattr(model, "main_input_name") or all(_takes(type(model).forward, name) for name in inputs)
     try:
         return model(**inputs, **plain) if by_name else model(*inputs.values())
     except RuntimeError:

@@ -12,8 +12,9 @@ from fusionlab import misfits
 from fusionlab.dtypes import in_types, main_dtype, types_of
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
+from fusionlab.modes import in_eval_mode
 from fusionlab.symmetry import Blueprint, SymmetryError, blueprint
-from fusionlab.symmetry.infer.models import key_of
+from fusionlab.symmetry.infer.keys import key_of
 from fusionlab.symmetry.leftovers import forget
 from fusionlab.types import Model
 
@@ -140,8 +141,8 @@ def untie(model: Model) -> Model:
         twin.generation_config = copy.deepcopy(generation)
     generator = torch.Generator().manual_seed(0)
     inputs = {i.name: i.random(1, generator) for i in blueprint(model).inputs}
-    with torch.no_grad():
-        before, after = logits(model.eval(), inputs).double(), logits(twin, inputs).double()
+    with torch.no_grad(), in_eval_mode(model):
+        before, after = logits(model, inputs).double(), logits(twin, inputs).double()
         # A weight that lies elsewhere in memory may be multiplied in another order.
         if not (after - before).norm() <= 1000 * torch.finfo(dtype).eps * before.norm():
             raise InputError(f"a {type(model).__name__} computes something else when untied; expected another class")

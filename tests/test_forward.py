@@ -6,16 +6,19 @@ import pytest
 import torch
 from torch import nn
 from transformers import (
+    AutoModelForCausalLM,
     BartConfig,
     BartForCausalLM,
     BertConfig,
     BertModel,
     GPT2Config,
     GPT2Model,
+    GPTNeoConfig,
     LlamaConfig,
     LlamaModel,
     MptConfig,
     MptModel,
+    PretrainedConfig,
 )
 
 from fusionlab.errors import InputError
@@ -115,3 +118,39 @@ def test_one_dtype_runs_once() -> None:
     with pytest.raises(RuntimeError, match="no memory"):
         forward(model, tokens(5))
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        GPT2Config(vocab_size=20, n_positions=32, n_embd=16, n_layer=1, n_head=2),
+        GPTNeoConfig(
+            vocab_size=20, max_position_embeddings=32, hidden_size=16, num_layers=1, num_heads=2,
+            attention_types=[[["global"], 1]],
+        ),
+        LlamaConfig(
+            vocab_size=20, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
+        ),
+    ],
+    ids=lambda config: config.model_type,
+)  # fmt: skip
+def test_padding_before_a_text_changes_nothing(config: PretrainedConfig) -> None:
+    """As tokenizers of models that write texts pad."""
+    model = AutoModelForCausalLM.from_config(config).eval()
+    ids = torch.randint(1, 20, (1, 6), generator=torch.Generator().manual_seed(0))
+    padded = {name: nn.functional.pad(x, (5, 0)) for name, x in (("input_ids", ids), ("attention_mask", ids > 0))}
+    with torch.no_grad():
+        alone, beside = forward(model, {"input_ids": ids}).logits, forward(model, padded).logits
+    torch.testing.assert_close(beside[:, 5:], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_inputs_go_by_their_names_where_the_forward_has_them() -> None:
+    """In whatever order; else one behind the other."""
+
+    class Difference(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x - y
+
+    one, two = torch.tensor([1.0]), torch.tensor([2.0])
+    assert forward(Difference(), {"y": one, "x": two}) == 1
+    assert forward(Difference(), {"a": one, "b": two}) == -1

@@ -6,7 +6,7 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from fusionlab.errors import InputError
-from fusionlab.models import aliases, common_blueprint, with_state
+from fusionlab.models import aliases, common_blueprint, untie, with_state
 from fusionlab.symmetry import SymmetryError, blueprint
 from tests.commands.small import bert, timm_vit, vit
 
@@ -84,3 +84,12 @@ def test_aliases_are_of_storage_and_not_of_values() -> None:
         "nil": torch.zeros(0),
     }
     assert aliases({"a": tensor, **others, "b": tensor}) == {"b": "a"}
+
+
+def test_untying_leaves_a_model_in_its_mode() -> None:
+    """It is not modified."""
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=11, n_positions=8, n_embd=8, n_layer=1, n_head=2)).train()
+    model.transformer.wte.eval()
+    before = {name: part.training for name, part in model.named_modules()}
+    assert not untie(model).training
+    assert {name: part.training for name, part in model.named_modules()} == before

@@ -38,7 +38,13 @@ def module_of(given: Model | Source, what: str) -> Model:
                 f"{what} has adapters of PEFT inside, whose mean is not that of the models; expected the paths of "
                 f"adapters, or modules with theirs merged in (model.merge_and_unload())"
             )
-        odd = [name for name, value in model.state_dict().items() if not isinstance(value, Tensor)]
+        held = model.state_dict()
+        if complex_ones := [name for name, x in held.items() if isinstance(x, Tensor) and x.is_complex()]:
+            raise InputError(
+                f"{what} holds complex numbers ({complex_ones[0]!r}), which nothing here matches or merges; expected "
+                f"real ones, such as both parts in one tensor"
+            )
+        odd = [name for name, value in held.items() if not isinstance(value, Tensor)]
         if odd:
             raise InputError(
                 f"{what} holds {odd[0]!r}, which is no tensor, as in quantised models; expected one whose weights are "

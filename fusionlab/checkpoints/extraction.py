@@ -167,7 +167,9 @@ def extract(
         turned = isinstance(module, nn.Embedding | Conv1D)
         # One parameter may be two layers' weight: both change, each in its own orientation.
         if (known := products.get(id(module.weight))) is None:
-            difference = (state[f"{name}.weight"].double() - base[f"{name}.weight"].double()).to(module.weight.dtype)
+            # In float32 at least: a narrower type would round the difference, which has more digits than the weights.
+            wide = torch.promote_types(module.weight.dtype, torch.float32)
+            difference = (state[f"{name}.weight"].double() - base[f"{name}.weight"].double()).to(wide)
             known = products[id(module.weight)] = truncated(difference, rank)
         down, up, captured[name] = known
         changes[name] = Change(up.T, down.T, 1.0) if turned else Change(down, up, 1.0)

@@ -26,6 +26,8 @@ _OF_TOKENIZER = re.compile(
     rf"{_TOKENS.pattern}|tokenizer_config\.json|(special_tokens_map|added_tokens)\.json|chat_template.*"
 )
 _MODULES = "modules.json"
+# The folder of a tokenizer's chat templates beside its first.
+_TEMPLATES = "additional_chat_templates"
 # What describes an adapter, or a model that is another one with it.
 _OF_ADAPTER = {ADAPTER_CONFIG, CONFIG, GENERATION_CONFIG, _MODULES}
 
@@ -44,7 +46,7 @@ def copy_side_files(source: Path, output: Path, leave_out: Collection[str] = (),
     left = set(leave_out)
     if adapter is not None and copy_of_adapter(adapter, output, leave_out):
         # A tokenizer is all of its files: tokens of one and settings of another would be neither.
-        left |= {file.name for file in source.iterdir() if _OF_TOKENIZER.fullmatch(file.name)}
+        left |= {_TEMPLATES, *(file.name for file in source.iterdir() if _OF_TOKENIZER.fullmatch(file.name))}
     _copy(source, output, left)
     _copy_sentence_transformers_modules(source, output)
 
@@ -78,6 +80,12 @@ def _copy(source: Path, output: Path, leave_out: Collection[str]) -> list[str]:
             names.append(file.name)
             if not (output / file.name).exists():
                 shutil.copyfile(file, output / file.name)
+    templates = [] if _TEMPLATES in leave_out else sorted(source.glob(f"{_TEMPLATES}/*.jinja"))
+    for file in templates:
+        copied = output / _TEMPLATES / file.name
+        if file.is_file() and file.stat().st_size <= SIDE_FILE_BYTES and not copied.exists():
+            copied.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, copied)
     return names
 
 

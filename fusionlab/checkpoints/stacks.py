@@ -63,7 +63,7 @@ def extracted_stack(after: Tensor, before: Tensor, module: nn.Module, rank: int)
     rows, columns = after.shape[-2:]
     factors, kept, whole = [], 0.0, 0.0
     for new, old in zip(after.reshape(-1, rows, columns), before.reshape(-1, rows, columns), strict=True):
-        difference = (new.double() - old.double()).to(new.dtype)
+        difference = (new.double() - old.double()).to(torch.promote_types(new.dtype, torch.float32))
         length = float(difference.double().norm())
         if length == 0:  # nothing to decompose
             factors.append((torch.zeros(1, columns), torch.zeros(rows, 1)))

@@ -37,7 +37,7 @@ tokenizer for all. Rows are known by their token's text; one that a model lacks 
 VOCABULARIES = (
     "vocab.txt", "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json", "tokenizer.model",
     "spiece.model", "sentencepiece.bpe.model", "spm.model", "source.spm", "target.spm", "tokenizer.json",
-    "tokenizer_config.json", "chat_template.jinja", "chat_template.json",
+    "tokenizer_config.json", "chat_template.jinja", "chat_template.json", "additional_chat_templates",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from datasets import Dataset
+from datasets import ClassLabel, Dataset
 from datasets.fingerprint import Hasher
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
@@ -116,6 +116,22 @@ def number_of(value: Any, values: Sequence[Any], path: str, column: str) -> int:
         known = ", ".join(map(repr, values))
         raise InputError(f"{path}: column {column!r} holds {value!r}, but data.label_values names {known}")
     return values.index(value)
+
+
+def values_of(feature: Any, names: Sequence[str] | None) -> list[int] | None:
+    """The numbers that a column has for classes which are named in another order than the column's own.
+
+    Args:
+        feature: of the column.
+        names: of the classes, in the order of their numbers; None where they are the column's.
+
+    Returns:
+        None where the column's numbers are those of the names.
+    """
+    own = list(feature.names) if isinstance(feature, ClassLabel) else []
+    if names is None or list(names) == own or sorted(names) != sorted(own):
+        return None
+    return [own.index(name) for name in names]
 
 
 @dataclasses.dataclass(frozen=True)

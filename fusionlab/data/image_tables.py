@@ -12,7 +12,7 @@ from PIL.Image import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from fusionlab.data.encoding import number_of
+from fusionlab.data.encoding import number_of, values_of
 from fusionlab.data.preprocessing import Preprocessing
 from fusionlab.data.splits import Splits, held_out, named_splits, shuffled
 from fusionlab.data.tables import Source, numbered
@@ -148,8 +148,8 @@ def _images(table: Table, rows: datasets.Dataset) -> datasets.Dataset:
 
 def _labels(table: Table, column: str, split: str, rows: datasets.Dataset) -> np.ndarray:
     values = rows.select_columns([column])[column][:]
-    if table.label_values is not None:
-        known = table.label_values
+    known = table.label_values or values_of(rows.features[column], table.class_names)
+    if known is not None:
         return np.asarray([number_of(value, known, table.path, column) for value in values], dtype=np.int64)
     for row, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, int) or value >= 2**63:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,12 @@ from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 
 _PREPROCESSOR = "preprocessor_config.json"
+# Of models that take texts too; the image processor is a part of it.
+_PROCESSOR = "processor_config.json"
+# Pillow's numbers of ways to resize; others are bilinear here.
+_WAYS = {0: "nearest-exact", 1: "bicubic", 3: "bicubic"}
+# From this side on ConvNeXt's images are squashed, below it they are cropped.
+_SQUASHED = 384
 # In pixels, some ten times the sides of the largest images that any model looks at.
 _LARGEST_SIDE = 2**14
 
@@ -32,6 +38,14 @@ class Preprocessing:
     """Mean of each channel, of pixels from 0 to 1."""
     std: Sequence[float] | None = None
     """Standard deviation of each channel, of pixels from 0 to 1."""
+    resize: int | None = None
+    """The shorter side in pixels, or both, that images have before the middle is taken; `image_size` if None."""
+    squash: bool = False
+    """Whether both sides are brought to that size, which keeps all of an image and not its proportions."""
+    interpolation: str = "bilinear"
+    """How images are resized, as torchvision calls it."""
+    flip_channels: bool = False
+    """Whether red, green and blue come in the opposite order."""
 
     def completed(self, fallback: "Preprocessing | None") -> "Preprocessing":
         """These values, then those of `fallback`, then 0.5 for mean and deviation.
@@ -55,7 +69,9 @@ class Preprocessing:
                 raise InputError(f"data.{name} has {len(values)} values, but there are {self.channels} channels")
         if not all(value > 0 for value in std):
             raise InputError(f"data.std is {list(std)}, but values above 0 were expected")
-        return Preprocessing(self.image_size or fallback.image_size, self.channels, mean, std)
+        resize = None if self.image_size else fallback.resize
+        size = self.image_size or fallback.image_size
+        return dataclasses.replace(fallback, image_size=size, channels=self.channels, mean=mean, std=std, resize=resize)
 
     def transform(self, augment: bool) -> Callable[[Image], Tensor]:
         """The function from an image to a normalised tensor of shape ``(channels, image_size, image_size)``.
@@ -69,7 +85,12 @@ class Preprocessing:
         # Cropping pads with the edge's own colours, so that no border appears that test images never show.
         steps: list[Any] = [v2.RGB() if self.channels == 3 else v2.Grayscale(), v2.ToImage()]
         if self.image_size is not None:
-            steps += [v2.Resize(self.image_size, antialias=True), v2.CenterCrop(self.image_size)]
+            side = self.resize or self.image_size
+            how = v2.InterpolationMode(self.interpolation)
+            steps.append(v2.Resize([side, side] if self.squash else side, how, antialias=True))
+            steps.append(v2.CenterCrop(self.image_size))
+        if self.flip_channels and self.channels == 3:
+            steps.append(v2.Lambda(_flipped))
         if augment:
             if self.image_size is not None:
                 steps.append(v2.RandomCrop(self.image_size, padding=self.image_size // 8, padding_mode="edge"))
@@ -82,7 +103,8 @@ def preprocessing_of(checkpoint: str) -> Preprocessing:
     """Size and normalisation that a checkpoint's own files ask for.
 
     Args:
-        checkpoint: a folder with ``preprocessor_config.json`` (transformers) or a ``config.json`` of timm.
+        checkpoint: a folder with ``preprocessor_config.json`` or ``processor_config.json`` (transformers), or with a
+            ``config.json`` of timm.
 
     Returns:
         What they say.
@@ -92,11 +114,11 @@ def preprocessing_of(checkpoint: str) -> Preprocessing:
     """
     folder = expanded(checkpoint)
     if (folder / _PREPROCESSOR).is_file():
-        content = read_json(folder / _PREPROCESSOR)
-        size = content.get("crop_size") if content.get("do_center_crop") else content.get("size")
-        if isinstance(size, dict):
-            size = size.get("height") or size.get("shortest_edge")
-        return _checked(folder / _PREPROCESSOR, size, content.get("image_mean"), content.get("image_std"))
+        return _of_transformers(folder / _PREPROCESSOR, read_json(folder / _PREPROCESSOR))
+    if (folder / _PROCESSOR).is_file():
+        content = read_json(folder / _PROCESSOR).get("image_processor")
+        if isinstance(content, dict):
+            return _of_transformers(folder / _PROCESSOR, content)
     if (folder / CONFIG).is_file():
         described = read_json(folder / CONFIG).get("pretrained_cfg")
         if isinstance(described, dict) and "input_size" in described:
@@ -104,6 +126,42 @@ def preprocessing_of(checkpoint: str) -> Preprocessing:
     raise InputError(
         f"{checkpoint} has no {_PREPROCESSOR} and no timm {CONFIG}; give data.image_size, mean and std instead"
     )
+
+
+def _of_transformers(file: Path, content: Mapping[str, Any]) -> Preprocessing:
+    """What the settings of an image processor say; what they leave out is as most processors have it."""
+    size, crop = content.get("size"), content.get("crop_size") if content.get("do_center_crop") else None
+    if content.get("do_resize") is False:
+        size = None
+    squash = isinstance(size, dict) and "height" in size
+    side, cropped = _side(size), _side(crop)
+    found = _checked(file, side if cropped is None else cropped, content.get("image_mean"), content.get("image_std"))
+    # Processors that turn the channels round (MobileViT) leave them as they are unless told otherwise.
+    flips = content.get("do_flip_channel_order") is True
+    if content.get("do_normalize", not flips) is False:
+        found = dataclasses.replace(found, mean=[0.0], std=[1.0])
+    resize = None if cropped is None else _checked(file, side, None, None).image_size
+    share = content.get("crop_pct")
+    if _is_number(share) and 0 < share <= 1 and found.image_size is not None and "shortest_edge" in (size or ()):
+        squash = found.image_size >= _SQUASHED
+        resize = None if squash else int(found.image_size / share)
+    return dataclasses.replace(
+        found,
+        resize=resize,
+        squash=squash,
+        interpolation=_WAYS.get(content.get("resample"), Preprocessing.interpolation),
+        flip_channels=flips,
+    )
+
+
+def _side(size: Any) -> Any:
+    """One side of a size, however it is written."""
+    return (size.get("height") or size.get("shortest_edge")) if isinstance(size, dict) else size
+
+
+def _flipped(image: Tensor) -> Tensor:
+    """An image whose channels come in the opposite order."""
+    return image.flip(-3)
 
 
 def _checked(file: Path, size: Any, mean: Any, std: Any) -> Preprocessing:

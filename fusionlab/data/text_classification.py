@@ -6,7 +6,7 @@ import torch
 from datasets import ClassLabel, Dataset
 from torch import Tensor
 
-from fusionlab.data.encoding import TextEncoder
+from fusionlab.data.encoding import TextEncoder, values_of
 from fusionlab.data.tables import numbered
 from fusionlab.data.text import TextData
 from fusionlab.errors import InputError
@@ -106,6 +106,10 @@ class TextClassification(TextData):
 
     def encoder(self) -> TextEncoder:
         """Tokens and labels."""
+        values = self.label_values
+        if values is None and self.label_column is not None and self.task != "regression":
+            feature = next(iter(self.rows.values())).features[self.label_column]
+            values = values_of(getattr(feature, "feature", feature), self.class_names)
         return TextEncoder(
             self.tokenizer,
             self.max_length,
@@ -117,7 +121,7 @@ class TextClassification(TextData):
             tuple(self.class_names or ()),
             None if self.annotated is None else tuple(self.annotated),
             self.known_column,
-            None if self.label_values is None else tuple(self.label_values),
+            None if values is None else tuple(values),
         )
 
     def texts(self, split: str) -> list[str]:

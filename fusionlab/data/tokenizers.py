@@ -130,13 +130,14 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def identity(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Everything that decides which tokens a text becomes; equal for equal tokenizers, in any process.
+    """Everything that decides which tokens and columns a text becomes; equal for equal tokenizers, in any process.
 
-    Padding and truncation are left out: they are set anew by every call.
+    Padding and truncation are left out, but for the side that is cut: they are set anew by every call.
     """
     fast: Any = tokenizer  # the base class does not declare what every fast tokenizer has
-    described = json.loads(fast.backend_tokenizer.to_str())
-    return json.dumps(described | {"padding": None, "truncation": None}, sort_keys=True)
+    described = json.loads(fast.backend_tokenizer.to_str()) | {"padding": None, "truncation": None}
+    special = {name: str(token) for name, token in fast.special_tokens_map.items()}
+    return json.dumps([described, special, fast.truncation_side, list(fast.model_input_names)], sort_keys=True)
 
 
 class PanicError(Exception):

@@ -8,10 +8,12 @@ from torch.utils.data import ConcatDataset, DataLoader
 from transformers import PreTrainedTokenizerBase
 
 from fusionlab.data.contract import described
+from fusionlab.data.decoder_inputs import Start
 from fusionlab.data.loading import refuse_large_batches, shuffled
 from fusionlab.data.tokenizers import identity
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Task
+from fusionlab.evaluation.similarity_scores import Pooling
 
 Loader = DataLoader[dict[str, Tensor]]
 
@@ -56,6 +58,21 @@ class Union(LightningDataModule):
     def metric(self) -> Any:
         """The metric to look at first, where all parts agree on it."""
         return self._common("metric")
+
+    @property
+    def num_classes(self) -> int | None:
+        """The number of classes, the same in all parts."""
+        return self._common("num_classes")
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """The way in which a text gets one embedding, the same in all parts."""
+        return self._common("pooling")
+
+    @property
+    def decoder_start(self) -> Start | None:
+        """The token that decoders begin with, the same in all parts."""
+        return self._common("decoder_start")
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase | None:

@@ -115,7 +115,9 @@ class WordEncoder(Encoder):
             while whole < len(words) and whole > start and tags[whole].startswith("I-"):
                 whole -= 1
             end = whole if whole > start else end
-            found.append((words[start:end], tags[start:end]))
+            # What is left of an entity that does not fit counts as one of its own.
+            first = tags[start].replace("I-", "B-", 1) if tags[start].startswith("I-") else tags[start]
+            found.append((words[start:end], [first, *tags[start + 1 : end]]))
             start = end
         return found
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.dtypes import main_dtype
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 from fusionlab.forward import logits
 from fusionlab.symmetry import Alignment
+from fusionlab.symmetry.change import relative_change
 from fusionlab.symmetry.float64 import InFloat64, take_plain_products
 from fusionlab.symmetry.inputs import Input
 
@@ -97,7 +98,13 @@ def check_preservation(
     """
     inputs = alignment.blueprint.inputs
     original = copy.deepcopy(model).double().eval()
-    reference = random_logits(original, inputs, seed, count)
+    try:
+        reference = random_logits(original, inputs, seed, count)
+    except TypeError as error:
+        raise InputError(
+            f"a {type(model).__name__} does not run on what is known of its inputs ({first_line(error)}), so that its "
+            f"twin cannot be checked; expected a forward whose other inputs have defaults"
+        ) from error
     exact = random_logits(alignment.apply(original), inputs, seed, count)
     stored = random_logits(copy.deepcopy(twin).double().eval(), inputs, seed, count)
     before = _before_it_acts(original, alignment, reference, main_dtype(model.state_dict()), seed)
@@ -182,10 +189,7 @@ def preserved(reference: Tensor, exact: Tensor, stored: Tensor) -> Preservation:
         InputError: the function changed by more than rounding; nothing should be written.
     """
     scale = float(reference.abs().max())
-    relative = scale or 1.0
-    result = Preservation(
-        float((exact - reference).abs().max()) / relative, float((stored - reference).abs().max()) / relative, scale
-    )
+    result = Preservation(relative_change(exact, reference), relative_change(stored, reference), scale)
     if not result.exact <= EXACT:
         raise InputError(
             f"matching changed the model's function: its logits differ by {result.exact:.1e} of the largest on random "

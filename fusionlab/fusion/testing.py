@@ -43,6 +43,7 @@ class CandidateTest(LightningModule):
         self.rows: list[Row] = []
         self.measured: list[Measured] = []
         self._scores: nn.ModuleList = nn.ModuleList()
+        self._samples = True  # whether Lightning divides data among processes, before a test
         self.register_state_dict_post_hook(_without_tested)
         self.register_load_state_dict_post_hook(_miss_no_tested)
         self.test_all(candidates)
@@ -70,12 +71,14 @@ class CandidateTest(LightningModule):
         """
         super().setup(stage)
         if stage == "test":
-            self.trainer._accelerator_connector.use_distributed_sampler = False
+            connector = self.trainer._accelerator_connector
+            self._samples, connector.use_distributed_sampler = connector.use_distributed_sampler, False
 
     def teardown(self, stage: str) -> None:
-        """Let go of the copies that were moved or converted."""
+        """Let go of the copies that were moved or converted; the Trainer divides data again as it did."""
         super().teardown(stage)
         if stage == "test":
+            self.trainer._accelerator_connector.use_distributed_sampler = self._samples
             self.test_all(self.candidates)
 
     def on_test_start(self) -> None:

@@ -17,16 +17,15 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from fusionlab.batch_norm import by_batch
 from fusionlab.errors import InputError
-from fusionlab.forward import LABELS, answers_questions
 from fusionlab.learning.batches import DistillationBatch
 from fusionlab.learning.descent import Descent, Mean, share_of_mean
 from fusionlab.learning.distillation import distillation_loss, output_of, rows_that_count
+from fusionlab.learning.labels_loss import labels_loss
 from fusionlab.learning.points import at_point, random_points
 from fusionlab.matching.muon import Muon
 from fusionlab.matching.refine_options import RefineOptions
@@ -285,16 +284,3 @@ def refined(
         raise InputError("the alignments belong to another blueprint than the one given")
     stage = Refinement(models, alignments, batches, options or RefineOptions(), anchor, spaces, known, label)
     return (yield from result_of(stage)).alignments
-
-
-def labels_loss(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-    """The loss on labels: a transformers model's own; cross-entropy for any other, and for both ends of answers.
-
-    Raises:
-        InputError: a batch without labels.
-    """
-    if LABELS not in batch:
-        raise InputError("target is 'labels', but the data holds none; expected batches with labels")
-    if hasattr(model, "main_input_name") and not answers_questions(model):
-        return model(**batch).loss
-    return cross_entropy(output_of(model, batch).flatten(0, -2), batch[LABELS].flatten())

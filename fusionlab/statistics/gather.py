@@ -128,10 +128,11 @@ class Gathering(Stage[dict[str, Statistics]]):
                     forward(self._run, take_examples(self._shown, torch.tensor([0])))
             return
         self._examples += example_count(batch)
-        if self._observer is not None:
-            self._observer.watch(self._run, batch)
-        for own in self._own:
-            own.update(self._run, batch)
+        with refusing_misfit():
+            if self._observer is not None:
+                self._observer.watch(self._run, batch)
+            for own in self._own:
+                own.update(self._run, batch)
 
     @torch.no_grad()
     def finish(self, run: Run) -> dict[str, Statistics]:

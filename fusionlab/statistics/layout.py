@@ -102,7 +102,7 @@ def take_examples(batch: Batch, index: Tensor) -> dict[str, Tensor]:
     """Some examples of a batch, also more than once."""
     count = example_count(batch)
     return {
-        name: value[index.to(value.device)] if isinstance(value, Tensor) and len(value) == count else value
+        name: value[index.to(value.device)] if isinstance(value, Tensor) and value.shape[:1] == (count,) else value
         for name, value in batch.items()
     }
 

@@ -69,7 +69,9 @@ def scores(model: nn.Module, batch: Batch, labels: Labels = "model", seed: int =
     prediction, family = predicted(model, batch)
     if labels == "empirical":
         if prediction.labels is None:
-            raise InputError("the batch has no 'labels'; expected them for labels 'empirical', or labels 'model'")
+            raise InputError(
+                "the batch has no 'labels' that fit the model; expected some for labels 'empirical', or labels 'model'"
+            )
         return [family.log_likelihood(prediction, prediction.labels)]
     if labels == "expected":
         if _is_language_model(model) or answers_questions(model):
@@ -232,6 +234,10 @@ PREDICTIONS = {
 }
 
 
+# What transformers calls the losses by the next token; without a name it takes that too.
+_SHIFTED = {None, "ForCausalLM", "ForConditionalGeneration"}
+
+
 def _places(model: nn.Module, batch: Batch, output: Tensor, family: Family) -> Prediction:
     if output.ndim not in (2, 3) or not (_predicts_labels(model) or class_texts(batch) is not None):
         raise InputError(
@@ -243,7 +249,8 @@ def _places(model: nn.Module, batch: Batch, output: Tensor, family: Family) -> P
         if family is CATEGORICAL:
             output = output[:, None]
         shape = output.shape[:2]
-        labels = None if labels is None else labels.reshape(shape)
+        # Labels of a model's own, where its head has those of others too, say nothing by their places.
+        labels = None if labels is None or labels.numel() != shape.numel() else labels.reshape(shape)
         return _counted(output, torch.ones(shape, dtype=torch.bool, device=output.device), labels)
     config: Any = getattr(model, "config", None)
     sequence_to_sequence = getattr(config, "is_encoder_decoder", False)
@@ -273,7 +280,7 @@ def _is_causal(model: nn.Module) -> bool:
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         return False
     generates: Any = getattr(model, "can_generate", None)
-    return generates is not None and generates() and getattr(model, "loss_type", None) in {None, "ForCausalLM"}
+    return generates is not None and generates() and getattr(model, "loss_type", None) in _SHIFTED
 
 
 def _is_language_model(model: nn.Module) -> bool:

@@ -29,7 +29,10 @@ def ordered_loader(batches: Iterable[Batch]) -> tuple[DataLoader[Any], Batch]:
     if isinstance(batches, DataLoader):
         loader = _in_order(batches)
         if isinstance(loader.dataset, IterableDataset) or loader.batch_size is None:
-            first = next(iter(loader), None)
+            begun = iter(loader)
+            first = next(begun, None)
+            if _is_gone_through_once(loader):
+                loader = DataLoader(Stream(itertools.chain([first], begun)), batch_size=None)  # type: ignore[list-item]
         else:
             first = loader.collate_fn([loader.dataset[0]]) if len(loader.dataset) else None  # type: ignore[arg-type]
     elif isinstance(batches, Sequence):
@@ -41,6 +44,12 @@ def ordered_loader(batches: Iterable[Batch]) -> tuple[DataLoader[Any], Batch]:
     if first is None:
         raise InputError("the data holds no example; expected at least one")
     return loader, first
+
+
+def _is_gone_through_once(loader: DataLoader[Any]) -> bool:
+    """True for data that give one iterator whenever they are asked for one, so that a batch is there once."""
+    data: Any = loader.dataset
+    return isinstance(data, IterableDataset) and loader.num_workers == 0 and iter(data) is iter(data)
 
 
 def _in_order(loader: DataLoader[Any]) -> DataLoader[Any]:

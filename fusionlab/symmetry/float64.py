@@ -17,7 +17,11 @@ class InFloat64(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is Tensor.float and args[0].dtype in (torch.float64, torch.int64):
+        tensor = args[0] if args and isinstance(args[0], Tensor) else None
+        # Of whole numbers and truth values float32 would be the only one beside float64.
+        is_exact = tensor is not None and not tensor.is_complex()
+        is_exact = is_exact and (tensor.dtype == torch.float64 or not tensor.is_floating_point())
+        if func is Tensor.float and is_exact:
             # A copy as a conversion makes one: code that pairs numbers as complex ones needs even strides.
             return args[0].to(torch.float64, copy=True, memory_format=torch.contiguous_format)
         if func is torch.tensor and kwargs.get("dtype") is torch.float32 and isinstance(args[0], int | float):
@@ -26,7 +30,7 @@ class InFloat64(TorchFunctionMode):
         if func is torch.full and "dtype" not in kwargs and len(args) > 1 and _overflows(args[1]):
             # The least number of float64, for what is masked.
             return func(*args, **kwargs, dtype=torch.float64)
-        if args and isinstance(args[0], Tensor) and args[0].dtype == torch.float64:
+        if is_exact:
             args = tuple(torch.float64 if value is torch.float32 else value for value in args)
             kwargs = {name: torch.float64 if value is torch.float32 else value for name, value in kwargs.items()}
         return func(*args, **kwargs)

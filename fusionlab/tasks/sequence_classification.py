@@ -1,13 +1,15 @@
 """Fine-tuning and evaluating models that read a text (or a pair) and give one label, several labels or a number."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from transformers import AutoModelForSequenceClassification
 
+from fusionlab.data.tokenizers import has_tokenizer
 from fusionlab.errors import InputError
 from fusionlab.evaluation.losses import multilabel_loss
 from fusionlab.evaluation.scores import ClassMetric, Decision, Scores
@@ -18,6 +20,8 @@ from fusionlab.tasks.models import label_fields, transformers_model
 from fusionlab.tasks.predictions import PREDICTED, class_rows, label_rows, number_rows
 from fusionlab.types import Batch
 
+# What transformers calls the heads of models that classify a text by its last token.
+_LAST_TOKEN_HEAD = "score"
 _PROBLEMS = {
     "classification": "single_label_classification",
     "multilabel": "multi_label_classification",
@@ -94,6 +98,18 @@ class SequenceClassification(WeightedClasses):
         fields = {**label_fields(classes, self.class_names), "problem_type": _PROBLEMS[task]}
         self.model = transformers_model(model, AutoModelForSequenceClassification, fields)
         self._ready(model)
+
+    def setup(self, stage: str) -> None:
+        """Compare the data module with the model; decoders without a tokenizer of their own pad as the data do.
+
+        They classify by the last token that is no padding, so that another number of it would have them read padding.
+        """
+        super().setup(stage)
+        tokenizer, config = self.data().tokenizer, getattr(self.model, "config", None)
+        reads_last = isinstance(getattr(self.model, _LAST_TOKEN_HEAD, None), nn.Module)
+        has_own = self.side_files is not None and has_tokenizer(Path(self.side_files))
+        if reads_last and not has_own and tokenizer is not None and config is not None:
+            config.pad_token_id = tokenizer.pad_token_id
 
     def scores(self) -> Scores:
         """The scores of the task."""

@@ -62,6 +62,14 @@ class ZeroShotImageClassification(FineTuning):
             _freeze_texts(self.model)
         self._ready(model)
 
+    def train(self, mode: bool = True) -> "ZeroShotImageClassification":
+        """Go into training mode, what reads texts only where it is trained: without dropout it stays as it is."""
+        super().train(mode)
+        for name, part in self.model.named_children():
+            if name in _OF_TEXTS and not any(parameter.requires_grad for parameter in part.parameters()):
+                part.eval()
+        return self
+
     def scores(self) -> Scores:
         """Loss and accuracy."""
         return make_scores(self.model, self.task)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 import fusionlab
 from fusionlab.errors import InputError
 from fusionlab.symmetry.axes import Fixed
-from fusionlab.symmetry.infer.models import KNOWN, key_of
+from fusionlab.symmetry.infer.keys import key_of
+from fusionlab.symmetry.infer.models import KNOWN
 from tests.api.models import MAKERS, Make, batches, closeness, distance, same
 from tests.commands.small import vit
 

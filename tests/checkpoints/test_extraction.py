@@ -121,6 +121,19 @@ def test_a_full_rank_gives_the_model_back(tmp_path: Path, name: str) -> None:
     assert_near(checkpoints.load(tmp_path / "adapter").state_dict(), model.state_dict())
 
 
+@pytest.mark.parametrize("name", one_in(2, MODELS))
+def test_a_full_rank_gives_a_model_of_a_narrow_type_back(tmp_path: Path, name: str) -> None:
+    """A difference of two such numbers has more digits than either, and is not rounded to theirs."""
+    torch.manual_seed(0)
+    base, model = MODELS[name]().eval().to(torch.bfloat16), MODELS[name]().eval().to(torch.bfloat16)
+    checkpoints.save(base, tmp_path / "base")
+    written(model, tmp_path, FULL)
+    found = checkpoints.load(tmp_path / "adapter").state_dict()
+    for key, tensor in model.state_dict().items():
+        same = torch.isclose(found[key].double(), tensor.double(), rtol=1e-3, atol=1e-6)
+        assert float((~same).double().mean()) < 0.01, key
+
+
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
 def test_peft_computes_with_it_what_the_model_computes(tmp_path: Path, name: str) -> None:

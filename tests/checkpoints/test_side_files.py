@@ -29,3 +29,19 @@ def test_a_tokenizer_is_all_of_its_files(tmp_path: Path, own: set[str], taken: s
     has_tokens = bool(own & {"tokenizer.json", "spiece.model"})
     expected = dict.fromkeys({"config.json"} if has_tokens else BASE, "base") | dict.fromkeys(taken, "adapter")
     assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == expected
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_all_chat_templates_come_along(tmp_path: Path, own: bool) -> None:
+    """Those beside the first lie in a folder, and belong to the tokenizer: an adapter's own come without the base's."""
+    for name in ("source", "adapter"):
+        (tmp_path / name / "additional_chat_templates").mkdir(parents=True)
+    (tmp_path / "source" / "chat_template.jinja").write_text("first")
+    (tmp_path / "source" / "additional_chat_templates" / "tools.jinja").write_text("tools")
+    if own:
+        (tmp_path / "adapter" / "tokenizer.json").write_text("{}")
+        (tmp_path / "adapter" / "additional_chat_templates" / "other.jinja").write_text("other")
+    (tmp_path / "output").mkdir()
+    copy_side_files(tmp_path / "source", tmp_path / "output", adapter=tmp_path / "adapter")
+    found = {path.name: path.read_text() for path in (tmp_path / "output").rglob("*.jinja")}
+    assert found == ({"other.jinja": "other"} if own else {"chat_template.jinja": "first", "tools.jinja": "tools"})

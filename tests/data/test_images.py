@@ -77,6 +77,19 @@ def test_folder_of_images_by_class(tmp_path: Path) -> None:
     assert next(iter(data.train_dataloader()))["pixel_values"].shape == (2, 3, 8, 8)
 
 
+def test_names_in_another_order_than_the_folders(tmp_path: Path) -> None:
+    """Folders number their classes by the alphabet; a model need not."""
+    for name, value in (("cat", 0), ("dog", 200)):
+        (tmp_path / "animals" / name).mkdir(parents=True)
+        (tmp_path / "animals" / name / "0.png").write_bytes(encoded(value))
+    for names in (["cat", "dog"], ["dog", "cat"]):
+        data = Images(str(tmp_path / "animals"), test_split="train", image_size=8, class_names=names, augment=False)
+        data.setup("fit")
+        (batch,) = data.test_dataloader()
+        dark = batch["pixel_values"].mean((1, 2, 3)) < 0
+        assert [names[label] for label in batch["labels"]] == ["cat" if one else "dog" for one in dark]
+
+
 def test_normalisation_from_a_preprocessor(tmp_path: Path) -> None:
     """A checkpoint's own preprocessor gives size, mean and deviation; what is given wins."""
     text = '{"size": {"height": 6, "width": 6}, "image_mean": [0.1, 0.1, 0.1], "image_std": [0.2, 0.2, 0.2]}'

@@ -64,6 +64,15 @@ def test_long_sentences_lose_no_word_and_cut_no_entity(tmp_path: Path, tokenizer
     assert max(len(sample["input_ids"]) for sample in data._encoded["test"]) <= max_length
 
 
+def test_an_entity_longer_than_a_window_counts_as_its_pieces(tmp_path: Path, tokenizer: str) -> None:
+    """Each begins anew, as what only goes on is no entity to strict scores."""
+    rows_ = [{"tokens": ["at"] * 6, "ner_tags": ["B-LOC", *["I-LOC"] * 5]}]
+    data = NER(jsonl(tmp_path / "x.jsonl", rows_), tokenizer, max_length=6, **SAME)
+    found = [tags for _, tags in windows(data)]
+    assert len(found) > 1
+    assert all(tags[0] == "B-LOC" and set(tags[1:]) <= {"I-LOC"} for tags in found)
+
+
 def test_long_sentences_may_be_refused(tmp_path: Path, tokenizer: str) -> None:
     """Says how long it is and how much room there is."""
     path = jsonl(tmp_path / "x.jsonl", rows())

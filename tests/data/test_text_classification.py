@@ -71,6 +71,17 @@ def test_batches_are_truncated_and_padded_to_their_longest(tmp_path: Path, token
     assert batch["labels"].tolist() == [1, 0]
 
 
+def test_names_in_another_order_than_the_columns_are_told_apart(tmp_path: Path, tokenizer: str) -> None:
+    """A column that names its own classes has their numbers, whatever order the model has."""
+    feature = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])})
+    path = tmp_path / "x.parquet"
+    datasets.Dataset.from_dict({"text": ["bad", "good"], "label": [0, 1]}, feature).to_parquet(str(path))
+    for labels, expected in ((["neg", "pos"], [0, 1]), (["pos", "neg"], [1, 0]), (["a", "b"], [0, 1])):
+        data = TextClassification(str(path), tokenizer, train_split=None, test_split="train", labels=labels)
+        (batch,) = data.test_dataloader()
+        assert batch["labels"].tolist() == expected
+
+
 def test_training_order_follows_the_seed_and_lengths_may_be_grouped(tmp_path: Path, tokenizer: str) -> None:
     """All rows once, in one order for one seed; grouped batches need less padding."""
     rows = [{"text": "it " * (1 + row % 10), "label": 0} for row in range(40)]

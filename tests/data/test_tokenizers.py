@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tokenizers.processors import TemplateProcessing
 
-from fusionlab.data.tokenizers import affixes, byte_tokenizer, load_tokenizer, panics_raised, tokens_of
+from fusionlab.data.tokenizers import affixes, byte_tokenizer, identity, load_tokenizer, panics_raised, tokens_of
 from fusionlab.errors import InputError
 
 
@@ -110,6 +110,16 @@ def test_other_errors_pass_as_they_are(tokenizer: str) -> None:
         raise TypeError("wrong")
     with pytest.raises(ValueError, match="must be"):
         tokens_of(load_tokenizer(tokenizer), 3)
+
+
+def test_tokenizers_that_cut_or_name_otherwise_are_no_equals() -> None:
+    """With the same words: the side that is cut, the inputs that a model takes, and which token ends a text."""
+    found = [byte_tokenizer() for _ in range(4)]
+    assert identity(found[0]) == identity(found[1])
+    found[1].truncation_side = "left"
+    found[2].model_input_names = ["input_ids"]
+    found[3].eos_token = "<mask>"
+    assert len({identity(one) for one in found}) == 4
 
 
 def test_a_process_without_standard_error(tokenizer: str) -> None:

@@ -9,7 +9,8 @@ import torch
 from lightning.pytorch import Trainer, seed_everything
 from transformers import AutoTokenizer
 
-from fusionlab.data import Digits, TextClassification, Union
+from fusionlab.data import Digits, EmbeddingSimilarity, TextClassification, TextToText, Union
+from fusionlab.data.contract import described
 from fusionlab.errors import InputError
 from fusionlab.tasks import ExportCheckpoint, SequenceClassification
 from tests.grid.toys import Words
@@ -18,6 +19,16 @@ from tests.tasks.sample import bert, jsonl
 
 def labels(loader: object) -> list[int]:
     return [int(label) for batch in loader for label in batch["labels"]]  # type: ignore[attr-defined]
+
+
+def test_facts_of_the_parts() -> None:
+    """Those that all state; what they state otherwise is refused."""
+    parts = [EmbeddingSimilarity("x.csv", "bytes", pooling=pooling) for pooling in ("cls", "cls", "mean")]
+    assert described(Union(parts[:2])).pooling == "cls"  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"data\.parts have pooling 'cls' and 'mean'"):
+        _ = described(Union(parts)).pooling  # type: ignore[arg-type]
+    texts = TextToText("x.csv", "bytes", decoder_start=3)
+    assert described(Union([texts])).decoder_start == 3
 
 
 def test_all_rows_once() -> None:

@@ -6,11 +6,24 @@ from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader
 
 from fusionlab import FusionModule
+from fusionlab.data import Digits
 from fusionlab.errors import InputError
 from fusionlab.fusion import TestSet
+from fusionlab.fusion.results import Candidate
+from fusionlab.fusion.testing import CandidateTest
 from tests.commands.small import vit
+from tests.fusion.test_module import trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+def test_a_trainer_divides_data_after_a_test_as_before() -> None:
+    """A fit of something else by it is not to go through all data in every process."""
+    module, run = CandidateTest([Candidate(("a",), "end model", "-", vit(0))], [TestSet("digits")]), trainer()
+    before = run._accelerator_connector.use_distributed_sampler
+    run.test(module, datamodule=Digits(), verbose=False)
+    assert module.rows
+    assert run._accelerator_connector.use_distributed_sampler is before is True
 
 
 def test_data_without_a_known_label_are_told_as_that() -> None:

@@ -13,7 +13,7 @@ from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from fusionlab.fusion.heads.labels import with_union_heads
 from fusionlab.learning.distillation import distillation_loss, output_of, outputs_alone, teacher_targets
-from fusionlab.matching.learned import labels_loss
+from fusionlab.learning.labels_loss import labels_loss
 
 TOKENS = 12
 

@@ -6,6 +6,7 @@ import numpy
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from fusionlab.errors import InputError
@@ -13,11 +14,13 @@ from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.learning.batches import ANSWERS, BATCH, DistillationBatch, draws, examples_at_once
 from fusionlab.learning.collecting import collect
 from fusionlab.learning.distillation import output_of
+from fusionlab.learning.labels_loss import labels_loss
 from fusionlab.learning.points import mixed, random_points
 from fusionlab.matching.learned import Refinement
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.stages import StagedModule, Stages
 from fusionlab.symmetry import Alignment
+from tests.commands.small import vit
 from tests.matching.refining import folded, gpt2, inputs, labelled, mean_of, planted, refined, turned
 from tests.symmetry.infer.cases import multimodal
 from tests.symmetry.models import generator, random_model, randomize
@@ -101,6 +104,20 @@ def test_labels_teach_too(kind):
     assert accuracy(found) > accuracy([Alignment.identity(folded(model))] * 2) + 0.1
     with pytest.raises(InputError, match="labels"):
         refined(models, inputs(model, 1), steps=1, target="labels")
+
+
+def test_unknown_ones_of_several_labels_teach_nothing():
+    """Labels of -100 are none, of whole numbers or not."""
+    model = vit(0, num_labels=3, problem_type="multi_label_classification")
+    pixels = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([[1, 0, -100], [0, 0, 1], [-100, -100, -100], [1, 1, 0]])
+    known = labels >= 0
+    with torch.no_grad():
+        logits = model(pixels).logits
+        expected = binary_cross_entropy_with_logits(logits[known], labels[known].float())
+        for given in (labels, labels.float()):
+            found = labels_loss(model, {"pixel_values": pixels, "labels": given})
+            torch.testing.assert_close(found, expected)
 
 
 def test_labels_in_the_data_are_not_looked_at_by_default():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, LlavaConfig, LlavaForConditionalGeneration
 
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
@@ -210,3 +210,19 @@ def test_models_that_predict_labels_are_told_and_left_as_they_are() -> None:
     assert [module.training for module in model] == [True, True, False, True]
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert not predicts(gpt2().transformer, texts())
+
+
+def test_models_of_images_and_texts_say_the_next_token() -> None:
+    """Where a decoder alone writes, as transformers' own loss of such models has it."""
+    text = {"model_type": "llama", "vocab_size": 20, "hidden_size": 16, "intermediate_size": 16}
+    image = {"model_type": "clip_vision_model", "hidden_size": 16, "intermediate_size": 16, "image_size": 8}
+    few = {"num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LlavaConfig(text_config=text | few, vision_config=image | few | {"patch_size": 4}, image_token_index=19)
+    model = LlavaForConditionalGeneration(config).eval()
+    ids = torch.randint(1, 19, (1, 8), generator=generator(0))
+    labels = ids.clone()
+    labels[:, :4] = -100
+    with torch.no_grad():
+        (found,) = scores(model, {"input_ids": ids, "labels": labels}, "empirical")
+        expected = model(input_ids=ids, labels=labels).loss * 4
+    torch.testing.assert_close(-found.sum(), expected, rtol=1e-4, atol=1e-4)

@@ -1,12 +1,13 @@
 """Parts of inputs that a pass over data looks at."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
-from fusionlab.statistics.loading import part_of
+from fusionlab.statistics.loading import ordered_loader, part_of
 
 
 def pixels(batches: Iterable[Mapping[str, Tensor]]) -> Tensor:
@@ -15,6 +16,23 @@ def pixels(batches: Iterable[Mapping[str, Tensor]]) -> Tensor:
 
 def stacked(numbers: list[torch.Tensor]) -> dict[str, torch.Tensor]:
     return {"pixel_values": torch.stack(numbers)}
+
+
+class Once(IterableDataset[dict[str, Tensor]]):
+    """Examples that are there once, as of a socket."""
+
+    def __init__(self, count: int) -> None:
+        self._left = iter([{"x": torch.tensor([float(number)])} for number in range(count)])
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        return self._left
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_the_first_batch_of_what_is_there_once_is_not_lost(count: int) -> None:
+    loader, first = ordered_loader(DataLoader(Once(count), batch_size=2))
+    assert first["x"][0] == 0
+    assert [float(x) for batch in loader for x in batch["x"]] == list(range(count))
 
 
 def test_a_part_is_drawn_of_what_is_shared() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from fusionlab import checkpoints
+from fusionlab.data import TextClassification
 from fusionlab.data.tokenizers import byte_tokenizer
 from fusionlab.errors import InputError
 from fusionlab.tasks import (
@@ -18,7 +19,9 @@ from fusionlab.tasks import (
     SequenceClassification,
     TokenClassification,
 )
-from tests.tasks.sample import bert
+from tests.tasks.sample import bert, fitted, jsonl
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 NAMES = ["a", "b", "c"]
 
@@ -86,6 +89,24 @@ def test_decoders_classify_by_the_last_token_that_is_no_padding(tmp_path: Path, 
         tokenizer.save_pretrained(tmp_path / "decoder")
     model = SequenceClassification(str(tmp_path / "decoder"), NAMES).model.eval()
     assert model.config.pad_token_id == (tokenizer.pad_token_id if beside else 7)
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "llama", "opt"])
+def test_fresh_decoders_pad_as_the_data_do(tmp_path: Path, model_type: str) -> None:
+    """So that what is said of a text does not depend on those beside it."""
+    names = ["n_embd", "n_layer", "n_head"] if model_type == "gpt2" else list(SIZES)
+    sizes: dict[str, Any] = {**dict(zip(names, SIZES.values(), strict=True)), "vocab_size": 300}
+    rows = [{"text": text, "label": label} for label, text in enumerate(("bad", "as good as it gets"))]
+    data = TextClassification(
+        jsonl(tmp_path / "x.jsonl", rows), "bytes", train_split="train", test_split="train", labels=["no", "yes"]
+    )
+    task = SequenceClassification({"model_type": model_type, **sizes}, ["no", "yes"])
+    fitted(task, data, tmp_path, steps=1)
+    (batch,) = data.test_dataloader()
+    alone = {name: value[:1, :3] for name, value in batch.items() if name != "labels"}
+    together = {name: value for name, value in batch.items() if name != "labels"}
+    with torch.no_grad():
+        torch.testing.assert_close(task.eval()(together)[:1], task(alone), rtol=1e-4, atol=1e-5)
 
 
 def test_language_models_keep_the_head_of_the_vocabulary(tmp_path: Path) -> None:

@@ -37,6 +37,17 @@ def test_classes_are_learned(tmp_path: Path) -> None:
     assert [row[1] for row in rows] == [name for name in sorted(COLOURS) for _ in range(6)]
 
 
+@pytest.mark.parametrize("trained", [False, True])
+def test_what_is_not_trained_is_without_dropout(trained: bool) -> None:
+    """A text has one embedding, whatever else is trained."""
+    task = ZeroShotImageClassification({"model_type": "clip", **description()}, train_texts=trained)
+    modes = {name: part.training for name, part in task.train().model.named_children()}
+    of_texts = {name: mode for name, mode in modes.items() if name.startswith("text")}
+    assert of_texts
+    assert set(of_texts.values()) == {trained}
+    assert all(mode for name, mode in modes.items() if name not in of_texts)
+
+
 def test_texts_are_trained_where_asked_for(tmp_path: Path) -> None:
     """Of a fresh model, which has read none."""
     data = colours(tmp_path)

@@ -42,12 +42,21 @@ class UnionHeads(MergedHeads):
         self._silenced: dict[tuple[str, ...], nn.Module] = {}
 
     def refuse(self, plan: FusionPlan, needs: Mapping[str, Sequence[str]]) -> None:
-        """Refuse methods that score merges by the data's own numbers of labels.
+        """Refuse what goes by the data's own numbers of labels, and an ensemble, in which labels unknown to one vote.
 
         Raises:
-            InputError: such a method.
+            InputError: a method that scores merges or looks at labels, a matching that does, or an ensemble.
         """
         refuse_scoring(needs, "union")
+        those = "the numbers of the data's labels, which are not those of joined heads; expected heads to be merged, or"
+        for method, values in plan.methods.items():
+            if values.get("labels") == "empirical":
+                raise InputError(f"method {method!r} goes by {those} labels 'model'")
+        for name, recipe in plan.matchings.items():
+            if recipe.refine is not None and recipe.refine.target == "labels":
+                raise InputError(f"matching {name!r} goes by {those} another target")
+        if plan.ensemble:
+            raise InputError("an ensemble needs one head for all models; expected heads to be merged, or no ensemble")
 
     def base(self, base: nn.Module) -> FittedBase:
         """The base model with a head of all labels, so that it fits; a merge takes no label's row from it."""

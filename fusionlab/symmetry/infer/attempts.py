@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fusionlab.symmetry.alignment import Alignment
 from fusionlab.symmetry.blueprint import Blueprint, Space
+from fusionlab.symmetry.change import relative_change
 from fusionlab.symmetry.evidence import Outcome, Trial
 from fusionlab.symmetry.groups import Copies, Group, Invertible, Permutation, Signs
 from fusionlab.symmetry.infer.dims import Atom, Dim, Stretch, Sum, Variable
@@ -90,7 +91,7 @@ class Attempts:
         except (RuntimeError, IndexError):
             # The graph was traced for what these parameters chose: how many tokens an expert got, for instance.
             return float("inf")
-        change = float((out - self.expected).abs().max() / self.expected.abs().max())
+        change = relative_change(out, self.expected)
         return float("inf") if math.isnan(change) else change
 
     def attempt(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fusionlab.symmetry.infer.trace import Plain, generic, in_float64
+from fusionlab.symmetry.infer.trace import Plain, in_float64
 from fusionlab.symmetry.inputs import Input
 
 # Examples of a trial.
@@ -53,7 +53,7 @@ def ended(model: nn.Module, inputs: tuple[Input, ...]) -> tuple[Input, ...]:
 def _read(plain: Plain, batch: Mapping[str, Tensor]) -> int:
     """The number of parameters that what a model is for depends on; -1 where it refuses the inputs."""
     generator = torch.Generator().manual_seed(0)
-    state = {name: generic(x, generator).requires_grad_() for name, x in plain.state.items()}
+    state = {name: x.clone().requires_grad_() for name, x in plain.generic(generator).items()}
     try:
         told = plain.told(state, batch)
         weights = torch.rand(told.shape, generator=generator, dtype=told.dtype)

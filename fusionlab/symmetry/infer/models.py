@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,6 +22,7 @@ from fusionlab.symmetry.infer.endings import ended
 from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pad_batches
 from fusionlab.symmetry.infer.given_examples import given_example, refuse_kind
 from fusionlab.symmetry.infer.grow import UnlikeError, grow
+from fusionlab.symmetry.infer.keys import key_of
 from fusionlab.symmetry.infer.leaving_out import without
 from fusionlab.symmetry.infer.other_batch import OtherBatch, Wrong
 from fusionlab.symmetry.infer.other_numbers import Varied, varied
@@ -252,39 +251,3 @@ def _on_cpu(model: nn.Module) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             return type(model)(copy.deepcopy(config))
     return copy.deepcopy(model).cpu()
-
-
-def key_of(model: nn.Module) -> str:
-    """A digest of all that a blueprint follows from: class and config, modules, names and shapes, and what is tied."""
-    config: Any = getattr(model, "config", None)
-    told: Any = timm_models.attributes(model)
-    if hasattr(config, "to_json_string"):
-        told = json.loads(config.to_json_string(use_diff=False))
-    if isinstance(told, dict):
-        told = {name: value for name, value in told.items() if name not in ("_name_or_path", "transformers_version")}
-    seen: dict[int, str] = {}
-    shapes = [
-        (name, tuple(tensor.shape), seen.setdefault(id(tensor), name))
-        for name, tensor in model.state_dict(keep_vars=True).items()
-    ]
-    parts = [(path, _kind(part), _torchs_own(part)) for path, part in model.named_modules()]
-    return hashlib.sha256(json.dumps([parts, told, shapes], default=str, sort_keys=True).encode()).hexdigest()
-
-
-def _kind(part: nn.Module) -> str:
-    """The class of a module, as one may stand in the place of another, such as another activation."""
-    return f"{type(part).__module__}.{type(part).__qualname__}"
-
-
-def _torchs_own(part: nn.Module) -> dict[str, Any]:
-    """Plain attributes of a module of torch's, such as a stride, which no config need say."""
-    if not type(part).__module__.startswith("torch.nn."):
-        return {}
-    numbers = (bool, int, float, str)
-    return {
-        name: value
-        for name, value in vars(part).items()
-        if name != "training"
-        and not name.startswith("_")  # as loaders mark what they filled
-        and (isinstance(value, numbers) or (isinstance(value, tuple) and all(isinstance(x, numbers) for x in value)))
-    }

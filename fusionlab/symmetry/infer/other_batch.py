@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from fusionlab.symmetry.alignment import Alignment
 from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
+from fusionlab.symmetry.change import relative_change
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Permutation
 from fusionlab.symmetry.infer.attempts import EXACT
 from fusionlab.symmetry.infer.other_lengths import longer, shorter
 from fusionlab.symmetry.infer.other_numbers import outputs_for, redrawn
 from fusionlab.symmetry.infer.second_names import second_names
-from fusionlab.symmetry.infer.trace import Plain, generic
+from fusionlab.symmetry.infer.trace import Plain
 from fusionlab.symmetry.stacks import Stacks, apart, stacked
 
 
@@ -74,7 +75,7 @@ class OtherBatch:
         self._tied = {name: first for name, first in second_names(model).items() if first in self._plain.state}
         generator = torch.Generator().manual_seed(1)
         self._stacks = stacks or {}
-        self._state = state or stacked({n: generic(x, generator) for n, x in self._plain.state.items()}, self._stacks)
+        self._state = state or stacked(self._plain.generic(generator), self._stacks)
         other = {name: _another(x, generator) for name, x in inputs.items()}
         last: list[_Tried] = []
 
@@ -158,7 +159,7 @@ def _moving(space: Space, element: Tensor) -> Tensor:
 
 
 def _are_close(out: Tensor, expected: Tensor) -> bool:
-    return bool((out - expected).abs().max() <= EXACT * expected.abs().max())
+    return relative_change(out, expected) <= EXACT
 
 
 def _another(x: Tensor, generator: torch.Generator) -> Tensor:

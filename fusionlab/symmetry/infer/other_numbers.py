@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fusionlab.symmetry.infer.trace import Plain, generic, in_float64
+from fusionlab.symmetry.infer.trace import Plain, in_float64
 from fusionlab.symmetry.inputs import Input
 
 
@@ -93,7 +93,7 @@ def varied(model: nn.Module, inputs: Mapping[str, Tensor]) -> Varied:
     if not any(is_same_for_all(x) for x in inputs.values()):
         return Varied(dict(inputs), {}, ())
     plain, generator = Plain(model), torch.Generator().manual_seed(0)
-    state = {name: generic(x, generator) for name, x in plain.state.items()}
+    state = plain.generic(generator)
     if outputs_for(plain, state, inputs) is None:
         return Varied(dict(inputs), {}, ())  # the trace says what is wrong with it
     return redrawn(inputs, generator, lambda batch: outputs_for(plain, state, batch) is not None)

@@ -18,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fusionlab.symmetry.float64 import InFloat64, take_plain_products
 from fusionlab.symmetry.infer.branches import Branches
+from fusionlab.symmetry.infer.masks import is_mask
 from fusionlab.symmetry.stacks import Stacks
 
 # Share of positive entries from which a vector is one of gains.
@@ -94,7 +95,7 @@ def trace(model: nn.Module, inputs: Mapping[str, Tensor], seed: int = 0) -> Trac
     """
     plain = Plain(model)
     generator = torch.Generator().manual_seed(seed)
-    state = {name: generic(tensor, generator) for name, tensor in plain.state.items()}
+    state = plain.generic(generator)
     values = in_float64(inputs)
     told: dict[str, Any] = {}
 
@@ -132,6 +133,9 @@ class Plain:
         self.model: nn.Module = copy.deepcopy(model, _empty(model)).double().eval()
         take_plain_products(self.model, attention=True)
         for module in self.model.modules():
+            for name, value in vars(module).items():
+                if isinstance(value, Tensor) and value.dtype in SMALLER:  # which nobody registered
+                    vars(module)[name] = value.double()
             # Not every forward takes the option.
             config: Any = getattr(module, "config", None)
             if hasattr(config, "use_cache"):
@@ -139,7 +143,16 @@ class Plain:
         persistent = set(self.model.state_dict())
         self.state = {name: p.detach() for name, p in self.model.named_parameters()}
         self.state |= {n: b for n, b in self.model.named_buffers() if n in persistent and b.is_floating_point()}
+        self._masks = {name for name, buffer in self.model.named_buffers() if name in self.state and is_mask(buffer)}
         self._others = {name: buffer for name, buffer in self.model.named_buffers() if name not in self.state}
+
+    def generic(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Its state with `generic` values; masks, which code compares with their numbers, as they are.
+
+        Args:
+            generator: of the values.
+        """
+        return {name: x if name in self._masks else generic(x, generator) for name, x in self.state.items()}
 
     def copied(self) -> Plain:
         """The same with modules of its own, which may remember what they are given, and the same tensors."""
@@ -167,10 +180,12 @@ class Plain:
 def _empty(model: nn.Module) -> dict[int, Any]:
     """New mappings for the empty ones of all modules, as `copy.deepcopy` notes what it has copied.
 
-    A module has a dozen, for hooks, which are most of what there is to copy.
+    A module has a dozen, for hooks, which are most of what there is to copy. So are tensors that a module computed of
+    its parameters (as those of weight normalisation by hooks), which cannot be copied with what they came from.
     """
-    held = (value for module in model.modules() for value in vars(module).values())
-    return {id(value): type(value)() for value in held if type(value) in (dict, OrderedDict) and not value}
+    held = [value for module in model.modules() for value in vars(module).values()]
+    made = {id(value): value.detach().clone() for value in held if isinstance(value, Tensor) and not value.is_leaf}
+    return made | {id(value): type(value)() for value in held if type(value) in (dict, OrderedDict) and not value}
 
 
 def in_float64(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -7,10 +7,13 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertForTokenClassification, GPT2Config, GPT2ForSequenceClassification
 
+from fusionlab.errors import InputError
 from fusionlab.evaluation.results import END_MODEL, NO_MATCHING
 from fusionlab.fusion import Fuser, FusionPlan, TestSet
 from fusionlab.fusion.heads import UnionHeads
 from fusionlab.fusion.results import Candidate
+from fusionlab.inputs import Inputs
+from fusionlab.matching.recipe import recipe
 from fusionlab.stages import run
 from tests.commands.small import vit
 from tests.symmetry.models import generator, randomize
@@ -116,6 +119,38 @@ def test_a_classifier_without_a_bias_never_answers_with_a_label_that_it_does_not
     test_set = TestSet("data", task="classification", class_names=("x", "y"))
     expected = alone(models[0], test_set, batch)
     assert found(models, test_set, batch, 0) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"methods": {"fisher": {"labels": "empirical"}}}, "method 'fisher' goes by the numbers of the data's labels"),
+        ({"matchings": {"own": recipe("learned", target="labels")}}, "matching 'own' goes by the numbers"),
+        ({"ensemble": True}, "an ensemble needs one head for all models"),
+    ],
+)
+def test_what_goes_by_numbers_of_labels_is_refused(changes: dict[str, Any], sentence: str) -> None:
+    """Data number labels as their own model does, not as joined heads do."""
+    models = {"a": classifier(0, ["x", "y"]), "b": classifier(1, ["z", "x"])}
+    with pytest.raises(InputError, match=sentence):
+        Fuser(models, FusionPlan(**{"methods": {"simple": {}}, "heads": "union", **changes}))
+
+
+def test_several_labels_of_each_model_are_not_looked_at() -> None:
+    """Neither by the Fisher information of what models say, nor by learned matching."""
+    kind = {"problem_type": "multi_label_classification"}
+    models = {"a": classifier(0, ["x", "y"], **kind), "b": classifier(1, ["z", "x"], **kind)}
+    batches = [images(torch.randint(2, (6, 2), generator=generator(seed)).float()) for seed in range(2)]
+    bare = [{name: value for name, value in batch.items() if name != "labels"} for batch in batches]
+    learned = recipe("learned", steps=2)
+    plan = FusionPlan(methods={"fisher": {}}, matchings={"matched": learned}, heads="union")
+    made = []
+    for given in (batches, bare):
+        inputs = Inputs.from_batches([[batch] for batch in given], 2)
+        kept = run(Fuser(models, plan, inputs).fuse()).kept
+        assert kept is not None
+        made.append(kept.model.state_dict())
+    torch.testing.assert_close(dict(made[0]), dict(made[1]))
 
 
 def test_rows_of_labels_follow_the_position_between_two_models() -> None:

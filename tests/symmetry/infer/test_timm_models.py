@@ -9,7 +9,7 @@ from torch import nn
 
 from fusionlab.symmetry import Alignment, SymmetryError, blueprint
 from fusionlab.symmetry.infer import timm_models
-from fusionlab.symmetry.infer.models import key_of
+from fusionlab.symmetry.infer.keys import key_of
 from tests.symmetry.models import generator
 
 

@@ -129,8 +129,10 @@ def _odd(reading: Reading, x: Value, *rest: Any, out: Tensor, **options: Any) ->
 
 @rule(*CLAMPED)
 def _clamped(reading: Reading, x: Value, *bounds: Any, out: Tensor, **options: Any) -> Value:
-    # Those of hardtanh are -1 and 1 unless it says others.
-    told = [bound for bound in (*bounds, *options.values()) if bound is not None] or [-1, 1]
+    told = [bound for bound in (*bounds, *options.values()) if bound is not None] or [-1, 1]  # hardtanh's own
+    if all(isinstance(bound, Value) for bound in told):
+        reading.rectify(value := combined(reading, [x, *told], "add", out))
+        return value
     if all(isinstance(bound, int | float) for bound in told):
         if not any(told):
             return _homogeneous(reading, x, out=out)

@@ -168,7 +168,7 @@ def extract(
         # One parameter may be two layers' weight: both change, each in its own orientation.
         if (known := products.get(id(module.weight))) is None:
             # In float32 at least: a narrower type would round the difference, which has more digits than the weights.
-            wide = torch.promote_types(module.weight.dtype, torch.float32)
+            wide = torch.promote_types(state[f"{name}.weight"].dtype, torch.float32)
             difference = (state[f"{name}.weight"].double() - base[f"{name}.weight"].double()).to(wide)
             known = products[id(module.weight)] = truncated(difference, rank)
         down, up, captured[name] = known

@@ -141,15 +141,19 @@ def _of_transformers(file: Path, content: Mapping[str, Any]) -> Preprocessing:
     if content.get("do_normalize", not flips) is False:
         found = dataclasses.replace(found, mean=[0.0], std=[1.0])
     resize = None if cropped is None else _checked(file, side, None, None).image_size
-    share = content.get("crop_pct")
-    if _is_number(share) and 0 < share <= 1 and found.image_size is not None and "shortest_edge" in (size or ()):
+    share: Any = content.get("crop_pct")
+    is_shared = _is_number(share) and 0 < share <= 1 and isinstance(size, dict) and "shortest_edge" in size
+    if is_shared and found.image_size is not None:
         squash = found.image_size >= _SQUASHED
         resize = None if squash else int(found.image_size / share)
+    way = content.get("resample")
     return dataclasses.replace(
         found,
         resize=resize,
         squash=squash,
-        interpolation=_WAYS.get(content.get("resample"), Preprocessing.interpolation),
+        interpolation=_WAYS.get(way, Preprocessing.interpolation)
+        if isinstance(way, int)
+        else Preprocessing.interpolation,
         flip_channels=flips,
     )
 

@@ -106,7 +106,7 @@ class TextClassification(TextData):
 
     def encoder(self) -> TextEncoder:
         """Tokens and labels."""
-        values = self.label_values
+        values: list[Any] | None = self.label_values
         if values is None and self.label_column is not None and self.task != "regression":
             feature = next(iter(self.rows.values())).features[self.label_column]
             values = values_of(getattr(feature, "feature", feature), self.class_names)

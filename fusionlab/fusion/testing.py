@@ -44,8 +44,9 @@ class CandidateTest(LightningModule):
         self.measured: list[Measured] = []
         self._scores: nn.ModuleList = nn.ModuleList()
         self._samples = True  # whether Lightning divides data among processes, before a test
-        self.register_state_dict_post_hook(_without_tested)
-        self.register_load_state_dict_post_hook(_miss_no_tested)
+        hooked: Any = self  # torch does not declare what these take
+        hooked.register_state_dict_post_hook(_without_tested)
+        hooked.register_load_state_dict_post_hook(_miss_no_tested)
         self.test_all(candidates)
 
     def test_all(self, candidates: Sequence[Candidate]) -> None:

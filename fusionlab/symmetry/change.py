@@ -1,4 +1,4 @@
-"""How far outputs of a model are from what they were, by which a symmetry is told from what is none."""
+"""The change of outputs of a model, by which a symmetry is told from what is none."""
 
 from __future__ import annotations
 

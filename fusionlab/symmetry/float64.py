@@ -17,10 +17,8 @@ class InFloat64(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        tensor = args[0] if args and isinstance(args[0], Tensor) else None
         # Of whole numbers and truth values float32 would be the only one beside float64.
-        is_exact = tensor is not None and not tensor.is_complex()
-        is_exact = is_exact and (tensor.dtype == torch.float64 or not tensor.is_floating_point())
+        is_exact = bool(args) and isinstance(args[0], Tensor) and _is_exact(args[0].dtype)
         if func is Tensor.float and is_exact:
             # A copy as a conversion makes one: code that pairs numbers as complex ones needs even strides.
             return args[0].to(torch.float64, copy=True, memory_format=torch.contiguous_format)
@@ -34,6 +32,11 @@ class InFloat64(TorchFunctionMode):
             args = tuple(torch.float64 if value is torch.float32 else value for value in args)
             kwargs = {name: torch.float64 if value is torch.float32 else value for name, value in kwargs.items()}
         return func(*args, **kwargs)
+
+
+def _is_exact(dtype: torch.dtype) -> bool:
+    """True for float64, whole numbers and truth values."""
+    return dtype == torch.float64 or not (dtype.is_floating_point or dtype.is_complex)
 
 
 def _overflows(value: Any) -> bool:

@@ -1,5 +1,6 @@
 """Images are prepared as the image processors of transformers prepare them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +57,12 @@ def test_a_given_size_is_taken_whole(tmp_path: Path) -> None:
     transformers.CLIPImageProcessor(size={"shortest_edge": 20}, crop_size=16).save_pretrained(tmp_path)
     chosen = Preprocessing(image_size=8).completed(preprocessing_of(str(tmp_path)))
     assert (chosen.image_size, chosen.resize, chosen.interpolation) == (8, None, "bicubic")
+
+
+def test_settings_of_odd_types_are_passed_over(tmp_path: Path) -> None:
+    """Whatever the file says beside sizes and means."""
+    told = {"size": 16, "crop_pct": "much", "resample": [2], "do_normalize": None, "do_flip_channel_order": "no"}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(told))
+    chosen = preprocessing_of(str(tmp_path))
+    assert chosen == Preprocessing(image_size=16)
+    assert prepared(tmp_path).shape == (3, 16, 16)

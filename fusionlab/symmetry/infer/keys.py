@@ -1,4 +1,4 @@
-"""What a blueprint follows from, as a key: models of one key have one blueprint."""
+"""The key of a model, a digest of all that a blueprint follows from: models of one key have one blueprint."""
 
 from __future__ import annotations
 

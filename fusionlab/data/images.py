@@ -67,8 +67,8 @@ class Images(LightningDataModule):
             class_names: names of the classes, in order; where not given, those of the data set, else their numbers.
             label_values: what the column holds for each of the `class_names`, in their order, where it does not hold
                 their numbers: ``[cat, dog]``, or ``[1, 2]`` for classes that are counted from 1.
-            preprocessor: checkpoint folder whose preprocessor (or timm config) gives size, mean and deviation, unless
-                they are given here.
+            preprocessor: checkpoint folder whose image processor gives size, how images are brought to it, mean and
+                deviation (whose timm config gives size, mean and deviation), unless they are given here.
             image_size: height and width in pixels; the images' own when not given (then all must be of one size).
             channels: 1 (grey) or 3 (colour).
             mean: mean of each channel, of pixels from 0 to 1; 0.5 when not given.

@@ -43,7 +43,10 @@ class Layout:
         """
         if self.mask is None or self.tokens is None:
             return None
-        mask = masks[self.mask]
+        # A batch without padding need not have one.
+        mask = masks.get(self.mask)
+        if mask is None:
+            return None
         if self.batch != self.tokens and mask.shape[1] != leading[self.tokens]:
             return None
         if self.batch != self.tokens:

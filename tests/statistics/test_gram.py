@@ -152,6 +152,14 @@ def test_every_batch_has_its_own_padding() -> None:
     assert_equal(grams_of(model, parts), grams_of(model, [whole]))
 
 
+def test_a_batch_without_padding_needs_no_mask() -> None:
+    """Beside others that have one."""
+    model = model_of("bert-sequence")
+    padded, whole = (batched([example], 1) for example in examples_for(model, 12)[:2])
+    bare = [{name: x for name, x in batch.items() if name != "attention_mask"} for batch in whole]
+    assert_equal(grams_of(model, [*padded, *bare]), grams_of(model, [*padded, *whole]))
+
+
 def test_an_input_that_is_changed_in_place_is_another_input() -> None:
     """Two maps that read one tensor share a matrix only if it is the same when they read it; two convolutions never."""
 

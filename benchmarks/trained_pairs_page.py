@@ -105,7 +105,8 @@ def _table(kind: Kind, found: Cell) -> str:
             barrier = f"{fmean(barriers):.3f} ({max(barriers):.3f})" if barriers else ""
             seeds = seeds_of(cells.values()) if way.learns else ""
             told = f"{_told(kind, values)} | {barrier} | {seconds(cells):.0f}"
-            lines.append(f"| {way.seen} | {way.name} | {seeds} | {told} |")
+            part = "" if len(cells) == len(kind.plan.test) else f" ({len(cells)} of {len(kind.plan.test)} pairs)"
+            lines.append(f"| {way.seen} | {way.name}{part} | {seeds} | {told} |")
     return f"""## {len(kind.plan.test)} pairs
 
 | sees | way | seeds | {_heading(kind)} | worst | barrier | seconds |

@@ -92,6 +92,7 @@ def _places(model: nn.Module, inputs: Batch) -> dict[str, Tensor]:
     """
     mask = inputs.get("attention_mask")
     has_table = getattr(getattr(model, "config", None), "model_type", None) in _COUNTING
+    has_table = has_table and _takes(type(model).forward, "position_ids")
     if not has_table or mask is None or mask.ndim != 2 or "position_ids" in inputs:
         return {}
     return {"position_ids": (mask.long().cumsum(1) - 1).clamp(min=0)}

@@ -147,13 +147,12 @@ def _of_transformers(file: Path, content: Mapping[str, Any]) -> Preprocessing:
         squash = found.image_size >= _SQUASHED
         resize = None if squash else int(found.image_size / share)
     way = content.get("resample")
+    known = _WAYS.get(way) if isinstance(way, int) else None
     return dataclasses.replace(
         found,
         resize=resize,
         squash=squash,
-        interpolation=_WAYS.get(way, Preprocessing.interpolation)
-        if isinstance(way, int)
-        else Preprocessing.interpolation,
+        interpolation=known or Preprocessing.interpolation,
         flip_channels=flips,
     )
 

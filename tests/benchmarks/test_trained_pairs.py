@@ -117,6 +117,9 @@ def test_what_stands_in_the_table(benchmark: Any, kind: str) -> None:
         assert row.endswith(f"| 61.0 ± {100 * half:.1f} | 50.0 | 0.010 (0.020) | 2 |")
     else:
         assert row.endswith(f"| 0.010 ± {half:.3f} | 0.120 | 0.010 (0.020) | 2 |")
+    one, other = plan.test[1]
+    missing = {name: cell for name, cell in found.items() if name.endswith(" ends") or f"{one}-{other} " not in name}
+    assert "| **`learned`** (2 of 3 pairs) | 2 |" in shown.page(kind, missing)
 
 
 def test_equal_time_is_by_what_learned_took_on_the_same_inputs(benchmark: Any) -> None:

@@ -92,7 +92,8 @@ class Attempts:
             # The graph was traced for what these parameters chose: how many tokens an expert got, for instance.
             return float("inf")
         change = relative_change(out, self.expected)
-        return float("inf") if math.isnan(change) else change
+        # Outputs that are zero whatever the parameters are say nothing.
+        return float("inf") if math.isnan(change) or not self.expected.any() else change
 
     def attempt(
         self, group: Group, variable: Variable, powers: Powers, state: Mapping[str, Tensor] | None = None

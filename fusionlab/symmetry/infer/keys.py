@@ -71,6 +71,6 @@ def _is_plain(value: Any) -> bool:
 
 def _numbers(buffer: Tensor) -> Any:
     """The numbers of a small buffer that no training moves: whole ones, truth values, masks; else nothing."""
-    is_small = buffer.numel() <= _SMALL and not buffer.is_meta
-    is_still = buffer.ndim and (not buffer.is_floating_point() or is_mask(buffer))
-    return buffer.tolist() if is_small and is_still else None
+    if buffer.is_meta or not buffer.ndim or buffer.numel() > _SMALL:
+        return None
+    return buffer.tolist() if not buffer.is_floating_point() or is_mask(buffer) else None

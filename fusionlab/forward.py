@@ -12,6 +12,7 @@ from torch.func import functional_call
 
 from fusionlab.dtypes import widest
 from fusionlab.errors import InputError, first_line
+from fusionlab.places import places
 from fusionlab.sentences import sentence
 from fusionlab.types import Batch
 
@@ -26,8 +27,6 @@ PIXELS, TOKENS = "pixel_values", "input_ids"
 _CLASS_TEXTS = (TOKENS, "attention_mask", "token_type_ids")
 # Of a decoder: what it writes, and which of that counts.
 DECODER_TOKENS, DECODER_MASK = "decoder_input_ids", "decoder_attention_mask"
-# Types of decoders that take a token's place for its number, padding before it included.
-_COUNTING = {"gpt2", "gpt_neo", "gpt_bigcode", "openai-gpt", "imagegpt"}
 # What a model is used for, by the name of its output, first come first.
 MAIN = (
     "logits",
@@ -71,7 +70,8 @@ def forward(model: nn.Module, batch: Batch) -> Any:
     forget(model, states=False)
     # Keys and values are for a next token, which nothing asks for, and would stay in memory while all layers run.
     plain: dict[str, Any] = {"use_cache": False} if _takes(type(model).forward, "use_cache") else {}
-    plain |= _places(model, inputs)
+    if _takes(type(model).forward, "position_ids"):
+        plain |= places(getattr(model, "config", None), inputs)
     try:
         return _called(model, inputs, plain)
     except (IndexError, RuntimeError, ValueError) as error:
@@ -83,19 +83,6 @@ def forward(model: nn.Module, batch: Batch) -> Any:
         raise
     finally:
         forget(model, states=torch.is_grad_enabled())
-
-
-def _places(model: nn.Module, inputs: Batch) -> dict[str, Tensor]:
-    """The places of tokens, for decoders with a table of places that count padding too; as texts are written by them.
-
-    Padding before a text would move it there, so that what is said of it depended on the texts beside it.
-    """
-    mask = inputs.get("attention_mask")
-    has_table = getattr(getattr(model, "config", None), "model_type", None) in _COUNTING
-    has_table = has_table and _takes(type(model).forward, "position_ids")
-    if not has_table or mask is None or mask.ndim != 2 or "position_ids" in inputs:
-        return {}
-    return {"position_ids": (mask.long().cumsum(1) - 1).clamp(min=0)}
 
 
 def _called(model: nn.Module, inputs: Batch, plain: Mapping[str, Any]) -> Any:

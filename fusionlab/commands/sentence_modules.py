@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import torch
 from safetensors.torch import save
 from torch import Tensor
 
@@ -12,7 +11,7 @@ from fusionlab.checkpoints.files import PICKLE, SAFETENSORS
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.sentence_modules import MODULES, WITH_WEIGHTS, SentenceModule, sentence_modules
 from fusionlab.commands.merging_options import Located
-from fusionlab.dtypes import in_type, widest
+from fusionlab.dtypes import Types, in_type, widest
 from fusionlab.errors import InputError
 from fusionlab.merge_weights import merge_weights
 from fusionlab.merging import find_method, merge_states
@@ -61,13 +60,16 @@ def merged_modules(
         # What is said of parameters by patterns of names is said of the transformer's.
         plain = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
         of_base = None if bases is None else bases[place].weights()
+        types = {name: widest(state[name].dtype for state in states) for name in states[0]}
+        asked = {name: recipe.dtype or own if own.is_floating_point else own for name, own in types.items()}
         # In the type of the merge from the start, as a method would round each model's numbers to its own.
-        states = [_in_types(state, states, recipe.dtype, as_wide=True) for state in states]
+        wide = {name: widest([own, asked[name]]) for name, own in types.items()}
+        states = [_in_types(state, wide) for state in states]
         if by_method:
             merged = merge_states(states, method.name, recipe.weights, base=of_base, seed=recipe.seed, **plain)
         else:
             merged = merge_states(states, "simple", recipe.weights)
-        files[f"{module.folder}/{SAFETENSORS}"] = save(_in_types(merged, states, recipe.dtype))
+        files[f"{module.folder}/{SAFETENSORS}"] = save(_in_types(merged, asked))
         files[f"{module.folder}/{PICKLE}"] = None
     names = ", ".join(module.folder for module in first if module.file is not None)
     words = f"by {method.name}" if by_method else f"as their mean, since {method.name} is of transformers"
@@ -134,14 +136,5 @@ def _modules_of_base(base: str | None, first: Sequence[SentenceModule]) -> list[
     return modules
 
 
-def _in_types(
-    state: Mapping[str, Tensor],
-    states: Sequence[Mapping[str, Tensor]],
-    dtype: torch.dtype | None,
-    as_wide: bool = False,
-) -> dict[str, Tensor]:
-    """Parameters in the type that is asked for, else in the widest of several states; in the wider of both if told."""
-    types = {name: widest(one[name].dtype for one in states) for name in state}
-    if dtype is not None:
-        types = {name: widest([own, dtype]) if as_wide else dtype for name, own in types.items()}
+def _in_types(state: Mapping[str, Tensor], types: Types) -> dict[str, Tensor]:
     return {name: in_type(name, tensor, types[name]).contiguous() for name, tensor in state.items()}

@@ -41,11 +41,11 @@ class Preprocessing:
     resize: int | None = None
     """The shorter side in pixels, or both, that images have before the middle is taken; `image_size` if None."""
     squash: bool = False
-    """Whether both sides are brought to that size, which keeps all of an image and not its proportions."""
+    """True if both sides are brought to that size, which keeps all of an image and not its proportions."""
     interpolation: str = "bilinear"
-    """How images are resized, as torchvision calls it."""
+    """The way to resize, as torchvision calls it."""
     flip_channels: bool = False
-    """Whether red, green and blue come in the opposite order."""
+    """True if red, green and blue come in the opposite order."""
 
     def completed(self, fallback: "Preprocessing | None") -> "Preprocessing":
         """These values, then those of `fallback`, then 0.5 for mean and deviation.
@@ -129,7 +129,7 @@ def preprocessing_of(checkpoint: str) -> Preprocessing:
 
 
 def _of_transformers(file: Path, content: Mapping[str, Any]) -> Preprocessing:
-    """What the settings of an image processor say; what they leave out is as most processors have it."""
+    """The preprocessing that an image processor's settings say; what they leave out is as most processors have it."""
     size, crop = content.get("size"), content.get("crop_size") if content.get("do_center_crop") else None
     if content.get("do_resize") is False:
         size = None

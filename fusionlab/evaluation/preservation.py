@@ -132,8 +132,7 @@ def _before_it_acts(model: nn.Module, alignment: Alignment, reference: Tensor, d
     filled = random_logits(
         replace(alignment, elements={}).apply(model), alignment.blueprint.inputs, seed, len(reference)
     )
-    scale, allowed = float(reference.abs().max()) or 1.0, max(EXACT, _ROUNDINGS * torch.finfo(dtype).eps)
-    change = float((filled - reference).abs().max()) / scale
+    allowed, change = max(EXACT, _ROUNDINGS * torch.finfo(dtype).eps), relative_change(filled, reference)
     if not change <= allowed:
         raise InputError(
             f"filling a grown model changed its function: its logits differ by {change:.1e} of the largest on random "

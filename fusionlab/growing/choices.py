@@ -19,6 +19,7 @@ from fusionlab.growing.embedding import Embedding
 from fusionlab.growing.epsilons import OtherEpsilon
 from fusionlab.growing.factors import Choice, Stretch
 from fusionlab.growing.refusals import inexact
+from fusionlab.symmetry.change import relative_change
 from fusionlab.symmetry.roles import Role
 
 # An effect of another epsilon, relative to the largest logit, below which nothing is made longer: streams that are
@@ -104,7 +105,7 @@ def difference(found: Tensor, reference: Tensor) -> float:
     """The largest difference of logits from others, relative to the largest of those; infinite where it is none."""
     if found.shape != reference.shape:
         return math.inf
-    error = float((found - reference).abs().max()) / (float(reference.abs().max()) or 1.0)
+    error = relative_change(found, reference)
     return math.inf if math.isnan(error) else error
 
 

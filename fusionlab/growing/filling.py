@@ -21,6 +21,7 @@ from fusionlab.matching.presets import preset
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.axes import spaces_of
 from fusionlab.symmetry.blueprint import FOLDED
+from fusionlab.symmetry.change import relative_change
 from fusionlab.symmetry.roles import Role
 from fusionlab.symmetry.stacks import apart, entries_of
 from fusionlab.symmetry.unseen import filled_state, masked
@@ -80,7 +81,7 @@ def filled(
             # Where both models have the same, as in a norm that was folded, nothing is known of other numbers.
             if not torch.equal(found[name][chosen], ours[name][chosen]):
                 taken.setdefault(name, torch.zeros_like(found[name], dtype=torch.bool))[chosen] = True
-    change = _change(compute(_with_anything(found, taken).__getitem__), reference)
+    change = relative_change(compute(_with_anything(found, taken).__getitem__), reference)
     return found, taken if change <= UNSEEN else {}
 
 
@@ -131,15 +132,10 @@ def take_unseen(
     for (_, parts), names in kinds.items():
         for name in names:
             filling.taken.setdefault(name, []).append(parts)
-        if not _change(compute(filling), reference) <= UNSEEN:
+        if not relative_change(compute(filling), reference) <= UNSEEN:
             for name in names:
                 filling.taken[name].remove(parts)
     return reference
-
-
-def _change(found: Tensor, reference: Tensor) -> float:
-    """The largest change of logits, relative to the largest of those before; NaN where one of them is."""
-    return float((found - reference).abs().max()) / (float(reference.abs().max()) or 1.0)
 
 
 def _with_anything(state: Mapping[str, Tensor], entries: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fusionlab.symmetry.infer import timm_models
 from fusionlab.symmetry.infer.masks import is_mask
 
 # Numbers of a buffer that are looked at.
@@ -18,10 +17,9 @@ _SMALL = 4096
 def key_of(model: nn.Module) -> str:
     """A digest of all that a blueprint follows from: class and config, modules, names and shapes, and what is tied."""
     config: Any = getattr(model, "config", None)
-    told: Any = timm_models.attributes(model)
+    told: dict[str, Any] | None = None
     if hasattr(config, "to_json_string"):
         told = json.loads(config.to_json_string(use_diff=False))
-    if isinstance(told, dict):
         told = {name: value for name, value in told.items() if name not in ("_name_or_path", "transformers_version")}
     seen: dict[int, str] = {}
     shapes = [

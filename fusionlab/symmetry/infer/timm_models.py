@@ -1,4 +1,4 @@
-"""Images that timm's models were made for, and attributes that set two of them apart: no config says either."""
+"""Images that timm's models were made for, which no config says."""
 
 from __future__ import annotations
 
@@ -40,18 +40,3 @@ def images(model: nn.Module) -> Iterator[Tensor]:
     small = [min(side, _SIDE) for side in sides]
     for height, width in dict.fromkeys((tuple(small), tuple(sides))):
         yield torch.randn(_EXAMPLES, channels, height, width, generator=generator)
-
-
-def attributes(model: nn.Module) -> list[tuple[str, str, dict[str, Any]]] | None:
-    """Plain attributes of a timm model's modules, such as numbers of heads, which no shape tells; None for others."""
-    if image_size(model) is None:
-        return None
-    kinds = (bool, int, float, str, tuple)
-    return [
-        (
-            path,
-            type(part).__qualname__,
-            {name: value for name, value in vars(part).items() if isinstance(value, kinds) and name != "training"},
-        )
-        for path, part in model.named_modules()
-    ]

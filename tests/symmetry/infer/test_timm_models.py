@@ -52,6 +52,5 @@ def test_other_modules_have_no_images() -> None:
         net.pretrained_cfg = told  # type: ignore[assignment]
         assert timm_models.image_size(net) is None
         assert list(timm_models.images(net)) == []
-        assert timm_models.attributes(net) is None
     with pytest.raises(SymmetryError, match="nothing is known of the inputs of a Sequential"):
         blueprint(net)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fusionlab.decoder_inputs import decoder_start, shifted
 from fusionlab.dtypes import widest
 from fusionlab.errors import InputError, first_line
 from fusionlab.places import places
@@ -27,6 +28,8 @@ PIXELS, TOKENS = "pixel_values", "input_ids"
 _CLASS_TEXTS = (TOKENS, "attention_mask", "token_type_ids")
 # Of a decoder: what it writes, and which of that counts.
 DECODER_TOKENS, DECODER_MASK = "decoder_input_ids", "decoder_attention_mask"
+# What a decoder reads of its own, so that nothing is made of labels.
+_DECODED = (DECODER_TOKENS, "decoder_inputs_embeds")
 # What a model is used for, by the name of its output, first come first.
 MAIN = (
     "logits",
@@ -40,6 +43,8 @@ MAIN = (
 
 def forward(model: nn.Module, batch: Batch) -> Any:
     """Run `model` on the inputs of `batch`, in the model's dtype; labels, if there are any, are left out.
+
+    A decoder reads the labels one place later where there is nothing else for it (`with_decoder_tokens`).
 
     A model of several dtypes that does not run in them runs in the widest, and stays as it is.
 
@@ -62,15 +67,15 @@ def forward(model: nn.Module, batch: Batch) -> Any:
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
     inputs = {
         name: value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
-        for name, value in batch.items()
+        for name, value in with_decoder_tokens(model, batch).items()
         if name != LABELS
     }
     if class_texts(inputs) is not None:
         inputs = {name: value[0] if name in _CLASS_TEXTS else value for name, value in inputs.items()}
     forget(model, states=False)
     # Keys and values are for a next token, which nothing asks for, and would stay in memory while all layers run.
-    plain: dict[str, Any] = {"use_cache": False} if _takes(type(model).forward, "use_cache") else {}
-    if _takes(type(model).forward, "position_ids"):
+    plain: dict[str, Any] = {"use_cache": False} if takes(model, "use_cache") else {}
+    if takes(model, "position_ids"):
         plain |= places(getattr(model, "config", None), inputs)
     try:
         return _called(model, inputs, plain)
@@ -87,7 +92,7 @@ def forward(model: nn.Module, batch: Batch) -> Any:
 
 def _called(model: nn.Module, inputs: Batch, plain: Mapping[str, Any]) -> Any:
     """The output of a model; one of several dtypes that does not run in them runs in the widest."""
-    by_name = hasattr(model, "main_input_name") or all(_takes(type(model).forward, name) for name in inputs)
+    by_name = hasattr(model, "main_input_name") or all(takes(model, name) for name in inputs)
     try:
         return model(**inputs, **plain) if by_name else model(*inputs.values())
     except RuntimeError:
@@ -120,6 +125,32 @@ def class_texts(batch: Batch) -> Tensor | None:
     return texts[0] if PIXELS in batch and isinstance(texts, Tensor) and texts.ndim == 3 else None
 
 
+def with_decoder_tokens(model: nn.Module, batch: Batch) -> Batch:
+    """The batch with what a decoder reads: where it holds labels alone, these one place later, as in training.
+
+    Left to itself a model makes what its decoder reads of labels, which statistics and merges do not give it, or of
+    what its encoder reads.
+
+    Args:
+        model: any; batches for one that writes no texts with a decoder beside an encoder stay as they are.
+        batch: labels, if there are any, of shape ``(batch, tokens)``, -100 for padding.
+    """
+    config, labels = getattr(model, "config", None), batch.get(LABELS)
+    if not getattr(config, "is_encoder_decoder", False) or any(name in batch for name in _DECODED):
+        return batch
+    if not _writes(model) or labels is None or labels.ndim != 2 or labels.is_floating_point():
+        return batch
+    padding = getattr(config, "pad_token_id", None)
+    padding = 0 if padding is None else padding
+    tokens = shifted(labels, labels != IGNORED, decoder_start(config, padding), padding)
+    return {**batch, DECODER_TOKENS: tokens}
+
+
+def _writes(model: Any) -> bool:
+    """True for a model that writes texts, whose labels are tokens; False for one that classifies, for instance."""
+    return takes(model, DECODER_TOKENS) and hasattr(model, "can_generate") and model.can_generate()
+
+
 def written_tokens(batch: Batch) -> Tensor | None:
     """The tokens that a decoder writes and that count by their labels, bool of shape ``(batch, tokens)``.
 
@@ -146,6 +177,11 @@ def refusing_misfit() -> Iterator[None]:
         if sentence(error) is not None:
             raise
         raise InputError(f"the data does not fit the model: {first_line(error)}") from error
+
+
+def takes(model: nn.Module, argument: str) -> bool:
+    """True where a model's forward names an argument."""
+    return _takes(type(model).forward, argument)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar, get_args
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from fusionlab.data.decoder_inputs import Start
+from fusionlab.decoder_inputs import Start
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import ClassMetric, Task
 from fusionlab.evaluation.similarity_scores import Pooling

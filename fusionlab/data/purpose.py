@@ -15,9 +15,9 @@ from fusionlab.checkpoints import Checkpoint
 from fusionlab.checkpoints.files import CONFIG
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.lightning_file import read_archive
-from fusionlab.data.decoder_inputs import Start, decoder_start
 from fusionlab.data.preprocessing import preprocessing_of
 from fusionlab.data.tokenizers import has_tokenizer
+from fusionlab.decoder_inputs import Start, decoder_start
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Task
 from fusionlab.evaluation.task_scores import classes_in, compares_images, is_seq2seq

@@ -13,10 +13,10 @@ from transformers import PreTrainedTokenizerBase
 from fusionlab.checkpoints.files import CONFIG
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.huggingface_config import load_config
-from fusionlab.data.decoder_inputs import Start, decoder_inputs, decoder_start
 from fusionlab.data.encoding import Columns, Encoder, texts_of
 from fusionlab.data.text import TextData
 from fusionlab.data.tokenizers import BYTES, affixes
+from fusionlab.decoder_inputs import Start, decoder_inputs, decoder_start
 from fusionlab.errors import InputError
 from fusionlab.forward import IGNORED, LABELS
 

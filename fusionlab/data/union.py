@@ -8,9 +8,9 @@ from torch.utils.data import ConcatDataset, DataLoader
 from transformers import PreTrainedTokenizerBase
 
 from fusionlab.data.contract import described
-from fusionlab.data.decoder_inputs import Start
 from fusionlab.data.loading import refuse_large_batches, shuffled
 from fusionlab.data.tokenizers import identity
+from fusionlab.decoder_inputs import Start
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Task
 from fusionlab.evaluation.similarity_scores import Pooling

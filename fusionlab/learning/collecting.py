@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from fusionlab.errors import InputError
-from fusionlab.forward import DECODER_MASK, LABELS, written_tokens
+from fusionlab.forward import DECODER_MASK, LABELS, with_decoder_tokens, written_tokens
 from fusionlab.learning.batches import BATCH, DistillationBatch, ExamplePool, examples_at_once
 from fusionlab.learning.distillation import Targets, outputs_alone, teacher_targets
 from fusionlab.learning.mixtures import ENOUGH, mixtures
@@ -56,14 +56,14 @@ def collect(
         InputError: no batch, or one that is no mapping of tensors.
     """
     teaching = _Teaching(models, own, known, weights)
-    given = _given(batches, own, with_targets)
+    given = _given(models[0], batches, own, with_targets)
     first = next(given, None)
     if first is None:
         raise InputError("data holds no batch; expected at least one")
     own_answers, is_divisible = outputs_alone(models[own or 0], first.to(teaching.device).inputs)
     examples = examples if answers is None else min(examples, max(1, answers // own_answers))
     if reads_in_order(batches) and _is_cut(batches, first, examples, memory):
-        given = _given(spread_loader(batches, examples), own, with_targets)
+        given = _given(models[0], spread_loader(batches, examples), own, with_targets)
     else:
         given = itertools.chain([first], given)
     kept: list[DistillationBatch] = []
@@ -90,11 +90,14 @@ def collect(
     return ExamplePool(kept)
 
 
-def _given(batches: Iterable[Any], own: int | None, with_targets: bool) -> Iterator[DistillationBatch]:
+def _given(
+    model: nn.Module, batches: Iterable[Any], own: int | None, with_targets: bool
+) -> Iterator[DistillationBatch]:
     """The batches as they are kept, still without targets; labels are of no use where there will be some."""
-    for given in batches:
-        if not isinstance(given, Mapping) or not all(isinstance(value, Tensor) for value in given.values()):
-            raise InputError(f"data holds a {type(given).__name__}; expected batches as mappings from names to tensors")
+    for batch in batches:
+        if not isinstance(batch, Mapping) or not all(isinstance(value, Tensor) for value in batch.values()):
+            raise InputError(f"data holds a {type(batch).__name__}; expected batches as mappings from names to tensors")
+        given = with_decoder_tokens(model, batch)
         yield DistillationBatch(_without_labels(given) if with_targets else dict(given), own)
 
 

@@ -19,12 +19,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fusionlab.batch_norm import batch_norms, channels_last, norms_hooked
 from fusionlab.errors import InputError
-from fusionlab.forward import forward
+from fusionlab.forward import forward, with_decoder_tokens
 from fusionlab.merge_weights import merge_weights
 from fusionlab.models import with_state
+from fusionlab.statistics.exploring import explore
 from fusionlab.statistics.layout import token_masks
 from fusionlab.statistics.linear_maps import LinearMaps, Weight, linear_maps, rows_written
-from fusionlab.statistics.watching import explore, hooked
+from fusionlab.statistics.watching import hooked
 from fusionlab.types import Batch, Model
 
 # A unit whose standard deviation is below this share of its map's is constant as far as can be told: only shifted.
@@ -146,7 +147,7 @@ def _normalised(model: nn.Module, maps: LinearMaps, norms: Mapping[str, _BatchNo
 
 def _on_device(batch: Batch, model: nn.Module) -> dict[str, Tensor]:
     device = next(model.parameters()).device
-    return {name: value.to(device) for name, value in batch.items()}
+    return {name: value.to(device) for name, value in with_decoder_tokens(model, batch).items()}
 
 
 def _written(model: nn.Module, sites: _Sites, batches: Iterable[Batch]) -> dict[str, Moments]:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from fusionlab.errors import InputError
-from fusionlab.forward import forward, refusing_misfit
+from fusionlab.forward import forward, refusing_misfit, with_decoder_tokens
 from fusionlab.types import Batch, Model
 
 
@@ -80,7 +80,9 @@ class Walk:
     def __init__(self, model: nn.Module, paths: Sequence[str], batches: Iterable[Batch]) -> None:
         self.model, self.paths = model, list(paths)
         device = next(model.parameters()).device
-        self.batches = [{name: value.to(device) for name, value in batch.items()} for batch in batches]
+        self.batches = [
+            {name: value.to(device) for name, value in with_decoder_tokens(model, batch).items()} for batch in batches
+        ]
         # For each batch, what each layer gave; and by batch the arguments of the one that was reached.
         self._given: list[dict[str, _Passed]] = [{} for _ in self.batches]
         self._calls: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = {}

@@ -14,9 +14,10 @@ from fusionlab.merging.layers import Walk, blocks, without_cache
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.regmean import refuse_settings, shared_maps, solve_maps
 from fusionlab.statistics import Grams
+from fusionlab.statistics.exploring import explore
 from fusionlab.statistics.gram import GramAccumulator
 from fusionlab.statistics.linear_maps import LinearMaps, linear_maps
-from fusionlab.statistics.watching import Observer, explore
+from fusionlab.statistics.watching import Observer
 from fusionlab.types import Batch
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
 from fusionlab.errors import InputError
-from fusionlab.forward import forward, refusing_misfit
+from fusionlab.forward import forward, refusing_misfit, with_decoder_tokens
 from fusionlab.models import borrowed
 from fusionlab.modes import in_eval_mode
 from fusionlab.sharding import let_go
@@ -24,12 +24,13 @@ from fusionlab.statistics import activations, fisher, gram  # noqa: F401 (each r
 from fusionlab.statistics.accumulator import Accumulator, Common, OwnPass, Watcher, find_kind
 from fusionlab.statistics.accumulator import kinds as all_kinds
 from fusionlab.statistics.checks import refuse_not_finite
+from fusionlab.statistics.exploring import explore
 from fusionlab.statistics.files import packed, unpacked
 from fusionlab.statistics.layout import example_count, take_examples
 from fusionlab.statistics.linear_maps import linear_maps
 from fusionlab.statistics.loading import count_of, ordered_loader, shared_out
 from fusionlab.statistics.statistics import Statistics, basis_of
-from fusionlab.statistics.watching import Observer, explore
+from fusionlab.statistics.watching import Observer
 from fusionlab.trainers import quiet_trainer
 from fusionlab.types import Batch
 
@@ -98,7 +99,7 @@ class Gathering(Stage[dict[str, Statistics]]):
         if run.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(run.device)
             self._allocated = torch.cuda.memory_allocated(run.device)
-        first = self._shown = move_data_to_device(policy.convert_input(_checked(self._first)), run.device)
+        first = self._shown = move_data_to_device(policy.convert_input(_checked(self.model, self._first)), run.device)
         # As in the steps: what is explored under a policy is what is seen under it.
         with policy.train_step_context():
             with refusing_misfit(), torch.no_grad():
@@ -121,7 +122,8 @@ class Gathering(Stage[dict[str, Statistics]]):
 
     def step(self, run: Run, batch: Batch) -> None:
         """Let every accumulator add a batch."""
-        if not _checked(batch):
+        batch = _checked(self.model, batch)
+        if not batch:
             if self._run is not self.model:
                 # Another process has a batch, and runs what all of them hold parts of.
                 with torch.no_grad():
@@ -245,10 +247,11 @@ def make_accumulators(kinds: Sequence[str], settings: Mapping[str, Any]) -> list
     ]
 
 
-def _checked(batch: Any) -> Batch:
+def _checked(model: nn.Module, batch: Any) -> Batch:
+    """A batch with what a decoder reads."""
     if not isinstance(batch, Mapping):
         raise InputError(f"the data gives batches of {type(batch).__name__}; expected dicts of inputs by name")
-    return batch
+    return with_decoder_tokens(model, batch)
 
 
 def _joined(accumulator: Accumulator, run: Run) -> dict[str, Tensor]:

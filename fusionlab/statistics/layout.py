@@ -8,14 +8,14 @@ tokens.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fusionlab.errors import InputError
-from fusionlab.forward import DECODER_MASK, LABELS, class_texts, written_tokens
+from fusionlab.forward import DECODER_MASK, DECODER_TOKENS, LABELS, TOKENS, class_texts, takes, written_tokens
 from fusionlab.types import Batch
 
 MASKS = {"encoder": "attention_mask", "decoder": DECODER_MASK}
@@ -96,6 +96,20 @@ def token_masks(batch: Batch) -> dict[str, Tensor]:
     return masks
 
 
+def possible_masks(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    """Masks that other batches like this one may have, as far as the model takes them: of texts, where all counts.
+
+    Args:
+        model: that the batches are for.
+        batch: whose texts may have no padding, and so no mask.
+    """
+    if class_texts(batch) is not None:
+        return {}
+    sides = {"encoder": TOKENS, "decoder": DECODER_TOKENS}
+    texts = {side: batch[name] for side, name in sides.items() if name in batch and takes(model, MASKS[side])}
+    return {side: torch.ones_like(text, dtype=torch.bool) for side, text in texts.items() if text.ndim == 2}
+
+
 def example_count(batch: Batch) -> int:
     """The number of examples in a batch."""
     return len(next(value for value in batch.values() if isinstance(value, Tensor)))
@@ -110,13 +124,28 @@ def take_examples(batch: Batch, index: Tensor) -> dict[str, Tensor]:
     }
 
 
-def shorter(batch: Batch, side: str, mask: Tensor) -> dict[str, Tensor]:
-    """The batch with one token less on one side, the second, as models look for a first or a last one.
+def shorter(batch: Batch, side: str, mask: Tensor) -> Iterator[dict[str, Tensor]]:
+    """The batch with one token less on one side: first without the second, as models look for a first or a last one.
 
-    Of two tokens the first is left out, and a single one is there twice.
+    Then without others, from the last but one on: a model may need the second, such as one that stands for an image.
+    Of tokens that are the same only one is left out. Of two tokens the first is, and a single one is there twice.
     """
     length = mask.shape[1]
-    kept = torch.tensor([0, *range(2, length)] if length > 2 else [length - 1] * (3 - length))
+    if length < 3:
+        yield _with_tokens(batch, side, length, [length - 1] * (3 - length))
+        return
+    tokens = batch.get(DECODER_TOKENS if side == "decoder" else TOKENS)
+    tried: set[int] = set()
+    for place in (1, *range(length - 2, 1, -1)):
+        number = place if tokens is None or tokens.ndim != 2 else int(tokens[0, place])
+        if number not in tried:
+            tried.add(number)
+            yield _with_tokens(batch, side, length, [other for other in range(length) if other != place])
+
+
+def _with_tokens(batch: Batch, side: str, length: int, places: Sequence[int]) -> dict[str, Tensor]:
+    """The batch with the tokens at some places of one side."""
+    kept = torch.tensor(places)
     return {
         name: value[:, kept.to(value.device)] if has_tokens(name, value, side, length) else value
         for name, value in batch.items()

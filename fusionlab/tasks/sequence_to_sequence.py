@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM
 
-from fusionlab.data.decoder_inputs import told_start
+from fusionlab.decoder_inputs import told_start
 from fusionlab.errors import InputError
 from fusionlab.forward import LABELS
 from fusionlab.tasks.fine_tuning import refuse_out_of_range

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from transformers import MBartConfig, MBartForConditionalGeneration, MBartTokenizer
 
 from fusionlab.data import TextToText
-from fusionlab.data.decoder_inputs import decoder_inputs, decoder_start
+from fusionlab.decoder_inputs import decoder_inputs, decoder_start
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from tests.parts import EVERY

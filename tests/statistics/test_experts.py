@@ -8,7 +8,7 @@ from fusionlab.errors import InputError
 from fusionlab.experiment import omission_notes
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.regmean import regmean
-from fusionlab.statistics import Fisher, Grams, watching
+from fusionlab.statistics import Fisher, Grams, exploring
 from fusionlab.statistics.gather import gather
 from fusionlab.statistics.store import StatisticsStore
 from tests.symmetry.infer.cases import seq2seq
@@ -147,6 +147,13 @@ class Loop(nn.Module):
         return self.head(out.reshape(x.shape).mean(1))
 
 
+class Unmasked(Loop):
+    """The same, for texts of one length: it takes no mask, so that no shorter one is tried."""
+
+    def forward(self, input_ids: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(input_ids)
+
+
 def routed() -> list[Batch]:
     """Batches in which no two texts send as many tokens to the same expert."""
     found = batches()
@@ -179,7 +186,7 @@ def test_experts_that_are_modules_are_named_as_left_out(chosen: int) -> None:
 
 def test_a_module_that_chooses_its_tokens_only_later_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """An expert that all tokens of the examples that were looked at went to."""
-    monkeypatch.setattr(watching, "EXPLORED", 1)
+    monkeypatch.setattr(exploring, "EXPLORED", 1)
     torch.manual_seed(0)
     model = Loop(3).eval()
     data = routed()
@@ -205,16 +212,16 @@ def test_one_expert_that_chooses_tells_of_all() -> None:
 
 def test_rows_that_are_no_examples_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a mask: an expert that fewer tokens go to than there are texts."""
-    monkeypatch.setattr(watching, "EXPLORED", 1)
+    monkeypatch.setattr(exploring, "EXPLORED", 1)
     torch.manual_seed(0)
     data = [{"input_ids": torch.tensor([[0], [1], [1]])}]
     with pytest.raises(InputError, match=r"'experts.0.weight': 1 rows were read of 3 examples, .*; expected batches"):
-        gather(Loop(1).eval(), data, ("activations",))
+        gather(Unmasked(1).eval(), data, ("activations",))
 
 
 def test_regmean_averages_what_one_model_left_out() -> None:
     """Every text sends as many tokens to each expert of one model, and other numbers to those of the other."""
-    models = [Loop(1).eval(), Loop(1).eval()]
+    models = [Unmasked(1).eval(), Unmasked(1).eval()]
     for seed, model in enumerate(models):
         for name, parameter in model.named_parameters():
             if name.startswith(("experts", "head")):

@@ -5,8 +5,11 @@ import copy
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from transformers import LlavaConfig, LlavaForConditionalGeneration
 
 from fusionlab.statistics import Grams, gram
+from fusionlab.statistics.gather import gather
 from fusionlab.statistics.gram import add_product
 from tests.statistics.passes import batched, examples_for, grams_of, inputs_by_hand, model_of
 from tests.symmetry.models import generator
@@ -158,6 +161,34 @@ def test_a_batch_without_padding_needs_no_mask() -> None:
     padded, whole = (batched([example], 1) for example in examples_for(model, 12)[:2])
     bare = [{name: x for name, x in batch.items() if name != "attention_mask"} for batch in whole]
     assert_equal(grams_of(model, [*padded, *bare]), grams_of(model, [*padded, *whole]))
+
+
+def test_a_first_batch_without_padding_needs_no_mask() -> None:
+    """What later ones hide does not count either."""
+    model = model_of("bert-sequence")
+    padded, whole = (batched([example], 1) for example in examples_for(model, 12)[:2])
+    ends = [{name: functional.pad(x, (0, 2)) for name, x in batch.items()} for batch in padded]
+    bare = [{name: x for name, x in batch.items() if name != "attention_mask"} for batch in whole]
+    assert_equal(grams_of(model, [*bare, *ends]), grams_of(model, [*whole, *padded]))
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_words_beside_the_tokens_of_an_image(is_masked: bool) -> None:
+    """None of these tokens can be left out where it is looked for what is a token."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = LlavaConfig(
+        text_config={"model_type": "llama", "vocab_size": 20, **sizes},
+        vision_config={"model_type": "clip_vision_model", "image_size": 8, "patch_size": 4, **sizes},
+        image_token_id=19,
+    )
+    model = LlavaForConditionalGeneration(config).eval()
+    ids = torch.tensor([[1, 19, 19, 19, 19, 5, 6, 2], [1, 19, 19, 19, 19, 7, 2, 0]])
+    masks = {"attention_mask": (ids != 0).long()} if is_masked else {}
+    batch = {"input_ids": ids, "pixel_values": torch.randn(2, 3, 8, 8, generator=generator(0)), **masks}
+    (found,) = gather(model, [batch]).values()
+    assert isinstance(found, Grams)
+    assert found.rows[found.maps["lm_head.weight"].inputs] == (15 if is_masked else 16)
+    assert found.rows[found.maps["model.multi_modal_projector.linear_1.weight"].inputs] == 8
 
 
 def test_an_input_that_is_changed_in_place_is_another_input() -> None:

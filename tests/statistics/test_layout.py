@@ -68,10 +68,20 @@ def test_the_token_that_is_left_out_is_no_first_or_last_one(tokens: list[int], k
     """Classifiers look for the end of a text, some models for its beginning; a decoder's tokens and pixels stay."""
     mask = torch.ones(1, len(tokens), dtype=torch.bool)
     batch = {"input_ids": torch.tensor([tokens]), "attention_mask": mask, "decoder_input_ids": torch.tensor([tokens])}
-    found = shorter(batch, "encoder", mask)
+    found = next(shorter(batch, "encoder", mask))
     assert found["input_ids"].tolist() == [kept]
     assert found["attention_mask"].shape == (1, len(kept))
     assert found["decoder_input_ids"].tolist() == [tokens]
+
+
+def test_other_tokens_are_left_out_where_the_second_is_needed() -> None:
+    """One of each number, and never the first or the last."""
+    found = shorter({"input_ids": torch.tensor([[1, 9, 9, 9, 5, 6, 5, 2]])}, "encoder", torch.ones(1, 8))
+    assert [batch["input_ids"].tolist()[0] for batch in found] == [
+        [1, 9, 9, 5, 6, 5, 2],
+        [1, 9, 9, 9, 5, 6, 2],
+        [1, 9, 9, 9, 5, 5, 2],
+    ]
 
 
 def test_fingerprints_tell_inputs_apart_by_name_and_shape() -> None:

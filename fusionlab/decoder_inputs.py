@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import torch
+from torch import Tensor
+
 Start = int | Literal["last"]
 # Of the types whose target ends with the token that its decoder begins with, such as the code of a language.
 _LAST = ("mbart", "plbart", "fsmt")
@@ -47,3 +50,21 @@ def decoder_inputs(target: Sequence[int], start: Start) -> list[int]:
         start: see `decoder_start`.
     """
     return [target[-1] if start == "last" else start, *target[:-1]]
+
+
+def shifted(labels: Tensor, known: Tensor, start: Start, padding: int) -> Tensor:
+    """The same for padded targets, shape ``(batch, tokens)``.
+
+    Args:
+        labels: shape ``(batch, tokens)``.
+        known: the labels that are no padding, bool of that shape.
+        start: see `decoder_start`.
+        padding: stands for labels that are.
+    """
+    tokens = labels.masked_fill(~known, padding)
+    if start == "last":
+        places = torch.arange(labels.shape[1], device=labels.device)
+        first = tokens.gather(1, (known * places).amax(1, keepdim=True))
+    else:
+        first = torch.full_like(tokens[:, :1], start)
+    return torch.cat((first, tokens[:, :-1]), 1)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from fusionlab.batch_norm import batch_norms
+from fusionlab.examples import example_count, take_examples
 from fusionlab.forward import forward, refusing_misfit
 from fusionlab.learning.distillation import kind_of, output_of
 from fusionlab.learning.points import at_point, mixed
@@ -87,16 +88,13 @@ def _spread(batches: Iterable[Batch], most: int) -> Iterator[Batch]:
     if isinstance(batches, DataLoader) and batches.batch_size is not None and hasattr(batches.dataset, "__len__"):
         yield from spread_loader(batches, most)
         return
-    step, seen = -(-sum(_size(batch) for batch in batches) // most), 0
+    step, seen = -(-sum(map(example_count, batches)) // most), 0
     for batch in batches:
-        size, first = _size(batch), -seen % step
+        size, first = example_count(batch), -seen % step
         seen += size
         if first < size:
-            yield {name: value[first::step] for name, value in batch.items() if isinstance(value, Tensor)}
-
-
-def _size(batch: Batch) -> int:
-    return len(next(value for value in batch.values() if isinstance(value, Tensor)))
+            tensors = {name: value for name, value in batch.items() if isinstance(value, Tensor)}
+            yield take_examples(tensors, torch.arange(first, size, step))
 
 
 def _mean(states: Sequence[State]) -> dict[str, Tensor]:

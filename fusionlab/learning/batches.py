@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
+from fusionlab.examples import example_count, take_joined
 from fusionlab.forward import class_texts
 from fusionlab.learning.distillation import Targets
 
@@ -56,7 +57,7 @@ class DistillationBatch:
 
     def __len__(self) -> int:
         """The number of examples."""
-        return int(next(iter(self.inputs.values())).shape[0])
+        return example_count(self.inputs)
 
 
 class ExamplePool:
@@ -157,6 +158,6 @@ def _at(batch: DistillationBatch, index: Tensor) -> DistillationBatch:
     targets = batch.targets
     return replace(
         batch,
-        inputs={name: value[index] for name, value in batch.inputs.items()},
+        inputs=take_joined(batch.inputs, index),
         targets=None if targets is None else replace(targets, values=targets.values[index]),
     )

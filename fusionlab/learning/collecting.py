@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from fusionlab.errors import InputError
+from fusionlab.examples import refuse_unlike_rows
 from fusionlab.forward import DECODER_MASK, LABELS, with_decoder_tokens, written_tokens
 from fusionlab.learning.batches import BATCH, DistillationBatch, ExamplePool, examples_at_once
 from fusionlab.learning.distillation import Targets, outputs_alone, teacher_targets
@@ -97,6 +98,7 @@ def _given(
     for batch in batches:
         if not isinstance(batch, Mapping) or not all(isinstance(value, Tensor) for value in batch.values()):
             raise InputError(f"data holds a {type(batch).__name__}; expected batches as mappings from names to tensors")
+        refuse_unlike_rows(batch)
         given = with_decoder_tokens(model, batch)
         yield DistillationBatch(_without_labels(given) if with_targets else dict(given), own)
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, softmax
 
+from fusionlab.examples import doubled, take_examples
 from fusionlab.forward import (
     DECODER_MASK,
     DECODER_TOKENS,
@@ -79,10 +80,9 @@ def outputs_alone(model: nn.Module, batch: Batch) -> tuple[int, bool]:
     Raises:
         InputError: a batch that does not fit the model, or whose examples are not one behind the other in every input.
     """
-    once = {name: value[:1] for name, value in batch.items()}
-    twice = {name: torch.cat([value, value]) for name, value in once.items()}
+    once = take_examples(batch, torch.tensor([0]))
     with refusing_misfit():
-        alone, both = (output_of(model, some).shape[1:] for some in (once, twice))
+        alone, both = (output_of(model, some).shape[1:] for some in (once, doubled(once)))
     counted = alone[-1:] if answers_questions(model) else alone[:-1]
     return max(1, counted.numel()), alone == both
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from fusionlab.examples import example_count, unlike
 from fusionlab.forward import LABELS
 
 # Fewer inputs than this are filled up with mixtures where nothing else is said.
@@ -22,12 +23,13 @@ def mixtures(batch: Mapping[str, Tensor], count: int, generator: torch.Generator
         generator: of the draws.
 
     Returns:
-        Inputs of the same names and shapes; None where one is not made of real numbers, such as tokens.
+        Inputs of the same names and shapes; None where one is not made of real numbers, such as tokens, or
+        has several rows for an example.
     """
     inputs = {name: value for name, value in batch.items() if name != LABELS}
-    if not inputs or not all(value.is_floating_point() for value in inputs.values()):
+    if not inputs or not all(value.is_floating_point() for value in inputs.values()) or unlike(inputs) is not None:
         return None
-    examples = next(iter(inputs.values())).shape[0]
+    examples = example_count(inputs)
     first, second = torch.randint(examples, (2, count), generator=generator)
     share = torch.rand(count, generator=generator)
     mixed = {}

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.examples import doubled, example_count, take_examples, unlike
 from fusionlab.forward import forward, refusing_misfit
-from fusionlab.statistics.layout import example_count, find_layout, possible_masks, shorter, take_examples, token_masks
+from fusionlab.statistics.layout import find_layout, possible_masks, shorter, token_masks
 from fusionlab.statistics.linear_maps import BY_ITSELF, LinearMaps, Weight, rows_read
 from fusionlab.statistics.watching import changes, hooked
 from fusionlab.types import Batch
@@ -40,7 +41,7 @@ def explore(model: nn.Module, maps: LinearMaps, batch: Batch) -> None:
     for name in [name for name, calls in once.items() if not all(call.is_alone for call in calls)]:
         maps.left_out[name] = BY_ITSELF
         del maps.weights[name], once[name]
-    twice = _record(model, maps, take_examples(one, torch.tensor([0, 0])))
+    twice = _twice(model, maps, one)
     cut = _cut(model, maps, one)
     routed = _routed(model, maps, batch, once)
     for other in (twice, *cut.values()):
@@ -97,6 +98,16 @@ def _record(model: nn.Module, maps: LinearMaps, batch: Batch) -> dict[str, list[
     with hooked(maps, call):
         forward(model, batch)
     return found
+
+
+def _twice(model: nn.Module, maps: LinearMaps, one: Batch) -> dict[str, list[_Read]]:
+    """What maps read of an example twice; what it has several rows of is shared, or is that example's."""
+    try:
+        return _record(model, maps, take_examples(one, torch.tensor([0, 0])))
+    except InputError:
+        if unlike(one) is None:
+            raise
+        return _record(model, maps, doubled(one))
 
 
 def _cut(model: nn.Module, maps: LinearMaps, one: Batch) -> dict[str, dict[str, list[_Read]]]:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.examples import example_count, take_examples
 from fusionlab.statistics.accumulator import Common, OwnPass, accumulator, with_settings
 from fusionlab.statistics.gradient_rules import NoShortcutError
-from fusionlab.statistics.layout import example_count, take_examples
 from fusionlab.statistics.likelihood import LABEL_MODES, Labels, scores
 from fusionlab.statistics.per_example import batched, one_by_one
 from fusionlab.statistics.statistics import Fisher

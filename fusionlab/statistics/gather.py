@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
 from fusionlab.errors import InputError
+from fusionlab.examples import example_count, refuse_unlike_rows, take_examples
 from fusionlab.forward import forward, refusing_misfit, with_decoder_tokens
 from fusionlab.models import borrowed
 from fusionlab.modes import in_eval_mode
@@ -26,7 +27,6 @@ from fusionlab.statistics.accumulator import kinds as all_kinds
 from fusionlab.statistics.checks import refuse_not_finite
 from fusionlab.statistics.exploring import explore
 from fusionlab.statistics.files import packed, unpacked
-from fusionlab.statistics.layout import example_count, take_examples
 from fusionlab.statistics.linear_maps import linear_maps
 from fusionlab.statistics.loading import count_of, ordered_loader, shared_out
 from fusionlab.statistics.statistics import Statistics, basis_of
@@ -103,7 +103,11 @@ class Gathering(Stage[dict[str, Statistics]]):
         # As in the steps: what is explored under a policy is what is seen under it.
         with policy.train_step_context():
             with refusing_misfit(), torch.no_grad():
-                forward(self._run, take_examples(first, torch.tensor([0])))
+                try:
+                    forward(self._run, take_examples(first, torch.tensor([0])))
+                except Exception:
+                    refuse_unlike_rows(first)
+                    raise
             watchers = [accumulator for accumulator in self._accumulators if isinstance(accumulator, Watcher)]
             if watchers:
                 maps = linear_maps(self._run)

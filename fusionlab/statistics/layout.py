@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.examples import example_count
 from fusionlab.forward import DECODER_MASK, DECODER_TOKENS, LABELS, TOKENS, class_texts, takes, written_tokens
 from fusionlab.types import Batch
 
@@ -110,20 +111,6 @@ def possible_masks(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
     return {side: torch.ones_like(text, dtype=torch.bool) for side, text in texts.items() if text.ndim == 2}
 
 
-def example_count(batch: Batch) -> int:
-    """The number of examples in a batch."""
-    return len(next(value for value in batch.values() if isinstance(value, Tensor)))
-
-
-def take_examples(batch: Batch, index: Tensor) -> dict[str, Tensor]:
-    """Some examples of a batch, also more than once."""
-    count = example_count(batch)
-    return {
-        name: value[index.to(value.device)] if isinstance(value, Tensor) and value.shape[:1] == (count,) else value
-        for name, value in batch.items()
-    }
-
-
 def shorter(batch: Batch, side: str, mask: Tensor) -> Iterator[dict[str, Tensor]]:
     """The batch with one token less on one side: first without the second, as models look for a first or a last one.
 
@@ -165,8 +152,13 @@ def fingerprints(batch: Batch) -> list[int]:
     digests = [hashlib.blake2b(digest_size=16) for _ in range(example_count(batch))]
     for name in sorted(batch):
         value = batch[name]
-        if not isinstance(value, Tensor) or len(value) != len(digests) or name in (LABELS, *MASKS.values()):
+        if not isinstance(value, Tensor) or name in (LABELS, *MASKS.values()):
             continue
+        if len(value) != len(digests):
+            if len(digests) > 1:
+                continue
+            # All rows are those of the one example.
+            value = value[None]
         side = next((s for s, mask in masks.items() if has_tokens(name, value, s, mask.shape[1])), None)
         # A policy of double precision must not change what is drawn.
         plain = value.detach().cpu().double() if value.is_floating_point() else value.detach().cpu()

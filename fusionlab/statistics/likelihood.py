@@ -23,9 +23,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fusionlab.errors import InputError
+from fusionlab.examples import take_examples
 from fusionlab.forward import IGNORED, LABELS, answers_questions, class_texts, logits
 from fusionlab.modes import in_eval_mode
-from fusionlab.statistics.layout import fingerprints, take_examples
+from fusionlab.statistics.layout import fingerprints
 from fusionlab.types import Batch
 
 Labels = Literal["model", "expected", "empirical"]

@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, Subset
 
 from fusionlab.errors import InputError
+from fusionlab.examples import example_count
 from fusionlab.inputs import in_order
-from fusionlab.statistics.layout import example_count
 from fusionlab.types import Batch
 
 

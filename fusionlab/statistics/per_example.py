@@ -19,8 +19,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from fusionlab.examples import example_count, take_examples
 from fusionlab.statistics.gradient_rules import GradientRule, NoShortcutError
-from fusionlab.statistics.layout import example_count, take_examples
 from fusionlab.statistics.operations import ALIKE, Collector, apply
 from fusionlab.types import Batch
 

@@ -171,6 +171,7 @@ def _choices(kind: Kind, found: Cell) -> str:
     return f"""## What was chosen
 
 {what} on the tuning pair's validation data; the chosen setting, in bold, is the best of them. One seed of learning.
+Where it is the smallest or the largest that was tried, one beyond it might be better still.
 
 {table}
 """

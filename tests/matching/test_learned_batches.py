@@ -22,7 +22,6 @@ from fusionlab.stages import StagedModule, Stages
 from fusionlab.symmetry import Alignment
 from tests.commands.small import vit
 from tests.matching.refining import folded, gpt2, inputs, labelled, mean_of, planted, refined, turned
-from tests.symmetry.infer.cases import multimodal
 from tests.symmetry.models import generator, random_model, randomize
 
 
@@ -251,15 +250,9 @@ def test_texts_of_several_lengths_are_drawn_with_their_masks():
         torch.testing.assert_close(same[1].elements[name], element, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["cut", "qwen2_vl"])
-def test_data_that_does_not_fit_the_model_is_refused_in_a_sentence(name):
-    """Images of another size; and patches of several images in one row, of which the first is no image."""
-    if name == "cut":
-        model = random_model("vit-classifier")
-        data = [{key: value[..., :-1] for key, value in batch.items()} for batch in inputs(model, 1)]
-    else:
-        (sample,) = (sample for sample in multimodal.SAMPLES if sample.name == name)
-        model = randomize(sample.build(), 0)
-        data = inputs(model, 1, 2)
+def test_data_that_does_not_fit_the_model_is_refused_in_a_sentence():
+    """Images of another size."""
+    model = random_model("vit-classifier")
+    data = [{key: value[..., :-1] for key, value in batch.items()} for batch in inputs(model, 1)]
     with pytest.raises(InputError, match="the data does not fit the model"):
         refined([model, model], data, steps=1)

@@ -49,7 +49,9 @@ def decoder_inputs(target: Sequence[int], start: Start) -> list[int]:
         target: at least one token.
         start: see `decoder_start`.
     """
-    return [target[-1] if start == "last" else start, *target[:-1]]
+    tokens = torch.tensor([target])
+    found: list[int] = shifted(tokens, torch.ones_like(tokens, dtype=torch.bool), start, 0)[0].tolist()
+    return found
 
 
 def shifted(labels: Tensor, known: Tensor, start: Start, padding: int) -> Tensor:

@@ -6,11 +6,14 @@ patch of its image, or one for each of its images: all of them are that example'
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.forward import TOKENS
+from fusionlab.forward import TOKENS, refusing_misfit
 from fusionlab.types import Batch
 
 
@@ -53,6 +56,23 @@ def refuse_unlike_rows(batch: Batch) -> None:
             f"the data has {len(batch[name])} rows of {name} for {count} examples, so that nothing tells which are "
             f"whose; expected batches of one example each (batch_size 1)"
         )
+
+
+@contextmanager
+def refusing_batch(batch: Batch) -> Iterator[None]:
+    """Tell what a model raises on a batch as data that does not fit it, or as rows of nobody knows which example.
+
+    Raises:
+        InputError: the block failed.
+    """
+    with refusing_misfit():
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception:
+            refuse_unlike_rows(batch)
+            raise
 
 
 def unlike(batch: Batch) -> str | None:

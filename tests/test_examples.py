@@ -10,8 +10,9 @@ import fusionlab
 from fusionlab.errors import InputError
 from fusionlab.examples import example_count, take_examples, take_joined, unlike
 from fusionlab.learning.distillation import output_of
-from fusionlab.statistics import Grams
+from fusionlab.statistics import Activations, Fisher, Grams
 from fusionlab.statistics.gather import gather
+from fusionlab.statistics.layout import fingerprints
 from tests.symmetry.infer.cases import multimodal
 from tests.symmetry.models import generator, randomize, relative
 
@@ -52,11 +53,37 @@ def test_rows_of_statistics() -> None:
     torch.testing.assert_close(found.mean(VISION)[:-1, :-1], rows.T @ rows / len(rows), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["fisher", "activations"])
-def test_other_statistics(kind: str) -> None:
-    """Each example is one, whatever its image has."""
-    found = gather(model(0), [alone(0), alone(1)], (kind,))[kind]
-    assert found.examples == 2
+def test_fisher() -> None:
+    """Each example is one, whatever its image has: the mean over two is that of what each has alone."""
+    one, other, both = (
+        gather(model(0), batches, ("fisher",))["fisher"] for batches in ([alone(0)], [alone(1)], [alone(0), alone(1)])
+    )
+    assert isinstance(one, Fisher)
+    assert isinstance(other, Fisher)
+    assert isinstance(both, Fisher)
+    assert both.diagonal.keys() == one.diagonal.keys() | other.diagonal.keys()
+    for name in (VISION, HEAD):
+        assert float((one.diagonal[name] - other.diagonal[name]).norm()) > 1e-3 * float(one.diagonal[name].norm())
+        torch.testing.assert_close(both.diagonal[name], (one.diagonal[name] + other.diagonal[name]) / 2)
+
+
+def test_activations() -> None:
+    """Rows of both images are drawn, and what a map writes is what it makes of what it reads."""
+    of = model(0)
+    found = gather(of, [alone(0), alone(1)], ("activations",))["activations"]
+    assert isinstance(found, Activations)
+    linear = of.get_submodule(VISION.removesuffix(".weight"))
+    with torch.no_grad():
+        written = linear(found.inputs[VISION].T).T
+    assert written.shape[1] == 2 * PATCHES
+    torch.testing.assert_close(found.outputs[VISION], written, rtol=1e-4, atol=1e-5)
+
+
+def test_images_tell_examples_apart() -> None:
+    """Two of one text are two."""
+    other = alone(0) | {"pixel_values": alone(1)["pixel_values"]}
+    assert fingerprints(alone(0)) == fingerprints(alone(0))
+    assert fingerprints(alone(0)) != fingerprints(other)
 
 
 def test_learning() -> None:
@@ -74,6 +101,8 @@ def test_several_examples_are_refused() -> None:
     sentence = "the data has 32 rows of pixel_values for 2 examples, .*; expected batches of one example each"
     with pytest.raises(InputError, match=sentence):
         gather(model(0), [two(0)])
+    with pytest.raises(InputError, match=sentence):
+        gather(model(0), [alone(0), two(0)], ("fisher",))
     with pytest.raises(InputError, match=sentence):
         fusionlab.alignments([model(0), model(1)], 0, "learned", data=[two(0)], steps=1)
 

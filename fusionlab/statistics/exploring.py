@@ -101,7 +101,7 @@ def _record(model: nn.Module, maps: LinearMaps, batch: Batch) -> dict[str, list[
 
 
 def _twice(model: nn.Module, maps: LinearMaps, one: Batch) -> dict[str, list[_Read]]:
-    """What maps read of an example twice; what it has several rows of is shared, or is that example's."""
+    """Calls of maps with an example twice; an input of which it has several rows is shared, or is that example's."""
     try:
         return _record(model, maps, take_examples(one, torch.tensor([0, 0])))
     except InputError:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
 from fusionlab.errors import InputError
-from fusionlab.examples import example_count, refuse_unlike_rows, take_examples
-from fusionlab.forward import forward, refusing_misfit, with_decoder_tokens
+from fusionlab.examples import example_count, refusing_batch, take_examples
+from fusionlab.forward import forward, with_decoder_tokens
 from fusionlab.models import borrowed
 from fusionlab.modes import in_eval_mode
 from fusionlab.sharding import let_go
@@ -102,12 +102,8 @@ class Gathering(Stage[dict[str, Statistics]]):
         first = self._shown = move_data_to_device(policy.convert_input(_checked(self.model, self._first)), run.device)
         # As in the steps: what is explored under a policy is what is seen under it.
         with policy.train_step_context():
-            with refusing_misfit(), torch.no_grad():
-                try:
-                    forward(self._run, take_examples(first, torch.tensor([0])))
-                except Exception:
-                    refuse_unlike_rows(first)
-                    raise
+            with refusing_batch(first), torch.no_grad():
+                forward(self._run, take_examples(first, torch.tensor([0])))
             watchers = [accumulator for accumulator in self._accumulators if isinstance(accumulator, Watcher)]
             if watchers:
                 maps = linear_maps(self._run)
@@ -134,7 +130,7 @@ class Gathering(Stage[dict[str, Statistics]]):
                     forward(self._run, take_examples(self._shown, torch.tensor([0])))
             return
         self._examples += example_count(batch)
-        with refusing_misfit():
+        with refusing_batch(batch):
             if self._observer is not None:
                 self._observer.watch(self._run, batch)
             for own in self._own:

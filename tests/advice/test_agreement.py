@@ -159,6 +159,6 @@ def test_a_module_looks_at_what_its_trainer_has(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("fusionlab.advice.choosing.agreement_of", lambda *_: Agreement(0.3, 96))
     module = FusionModule({"a": moved(0.05, 1), "b": moved(0.05, 2)})
     assert list(module.plan.matchings) == []
-    quiet_trainer(accelerator="cpu").fit(module, batches(images(96)))
+    quiet_trainer(accelerator="cpu", limit_train_batches=3).fit(module, batches(images(96)))
     assert module.choice is not None
     assert (list(module.plan.matchings), module.kept.matching) == (["learned"], "learned")

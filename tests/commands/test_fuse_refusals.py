@@ -18,7 +18,7 @@ def test_wrong_options_are_refused_before_models_are_read(
 
 def test_what_one_preset_takes_is_not_refused_for_another(ckpts: Path, tmp_path: Path, command: Command) -> None:
     """All are matched to their mean by the preset that is chosen, though not by every one that has the option."""
-    line = ["--ckpts", ckpts / "a", ckpts / "b", "--towards", "mean", "--output", tmp_path / "out"]
+    line = ["--ckpts", ckpts / "a", ckpts / "b", "--towards", "mean", "--steps", 2, "--output", tmp_path / "out"]
     outcome = command("fuse", *line)
     assert outcome.code == 0, outcome.err
     assert "towards mean" in (tmp_path / "out" / "merged" / "README.md").read_text()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.parts import long
 from tests.streaming.folders import hollow
 
 # Of a model.
@@ -51,8 +52,12 @@ def zeros(folder: Path, layers: int) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 @pytest.mark.parametrize(
     ("program", "method", "layers"),
-    [(STREAMED, "simple", 60), (STREAMED, "ties", 2), (STREAMED, "slerp", 20), (WHOLE, "simple", 60)],
-    ids=["streamed", "of two huge tensors", "by parameter", "in memory"],
+    [
+        pytest.param(STREAMED, "simple", 60, id="streamed", marks=long),
+        pytest.param(STREAMED, "ties", 2, id="of two huge tensors"),
+        pytest.param(STREAMED, "slerp", 20, id="by parameter", marks=long),
+        pytest.param(WHOLE, "simple", 60, id="in memory"),
+    ],
 )
 def test_memory_is_that_of_a_few_pieces(tmp_path: Path, program: str, method: str, layers: int) -> None:
     """Two models of 240 MiB are merged within 160 MiB of memory; merged in memory they break the limit.

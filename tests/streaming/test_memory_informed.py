@@ -24,7 +24,6 @@ WIDTH, HIDDEN, LAYERS = 512, 512, 15
 START = """
 import resource, sys
 from pathlib import Path
-import ot
 import torch
 from transformers import LlamaForCausalLM
 from fusionlab.merging import find_method, merge_states
@@ -34,6 +33,8 @@ from fusionlab.streaming.knowing import informed
 from fusionlab.streaming.moving import StoredTwin, informed_of_twins
 from fusionlab.symmetry import Alignment, blueprint
 methods, out, statistics, alignment, *folders, twin = sys.argv[1:]
+if "ot" in methods.split():
+    import ot
 stored = [open_folder(folder, Path(folder)) for folder in folders]
 chosen = [find_method(method) for method in methods.split()]
 given = [load(statistics)] * 2

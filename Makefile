@@ -156,6 +156,7 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py --setting text --page
 	$(BIN)/python benchmarks/same_base.py --setting adapters --page
 	$(BIN)/python benchmarks/same_base.py --setting photos --page
+	$(BIN)/python benchmarks/pairs_figure.py
 	$(BIN)/python benchmarks/different_sizes.py --page
 	$(BIN)/python benchmarks/on_gpu.py --page
 	$(BIN)/python benchmarks/digits_pairs.py --page

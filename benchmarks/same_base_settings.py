@@ -107,8 +107,6 @@ WITH_DATA: dict[str, list[dict[str, Any]] | None] = {
     "adamerging": [{}, {"by": "task"}],
     f"task_arithmetic{SEARCHED}": [{"trials": 40}],
 }
-# Entities and similarity have no classes of a text, whose entropy AdaMerging lowers. A search takes minutes for each of
-# three numbers of tasks and seeds.
 SETTINGS = {
     "digits": Setting(
         file="same_base", words=DIGITS, names=DigitsFamily.names, counts=(4, 8), tuning=(11, 12), test=(1, 2, 3, 4, 5),

@@ -92,7 +92,9 @@ of English EWT, of Broad Twitter and of SEC filings) by F1 of whole ones; STS-B 
     besides="""There is one encoder: what differs from seed to seed is the heads' first numbers, the order of the texts,
 and the rounding. Learning rate and passes are those of [text](text.md), where they were chosen on validation texts of
 some of these sets. CoLA was to be one of the eight: MiniLM learned nothing of it from 6,000 sentences (Matthews'
-correlation 0 on the validation sentences of the tuning seed), and SEC filings took its place.
+correlation 0 on the validation sentences of the tuning seed), and SEC filings took its place. AdaMerging is not
+measured: entities and similarity have no classes of a text, whose entropy it would lower. Nor is a search, which takes
+minutes for each number of tasks and seed.
 """,
     score="in percent",
     over="seeds of fine-tuning",

@@ -14,6 +14,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fusionlab.merging import merge_states
+from fusionlab.statistics import Fisher, Grams, LinearMap
+from fusionlab.statistics.statistics import basis_of
 from tests.merging.near_base import SHAPES, State, fine_tunes
 from tests.merging.peers import python_with
 
@@ -34,6 +36,9 @@ def merged_by_fusion_bench(tmp_path_factory: pytest.TempPathFactory) -> State:
         base, states = problem(count)
         for place, state in enumerate([base, *states]):
             given |= {f"{count}.{place}.{name}": tensor for name, tensor in state.items()}
+        for place in range(1, count + 1):
+            for what, tensors in (("gram", gram(place)), ("fisher", diagonal(place))):
+                given |= {f"{count}.{what} {place}.{name}": tensor for name, tensor in tensors.items()}
     save_file(given, folder / "given.safetensors")
     assert PYTHON is not None
     script = Path(__file__).with_name("fusion_bench_merge.py")
@@ -46,6 +51,54 @@ def problem(count: int) -> tuple[State, list[State]]:
     """A base model and fine-tunes, in float64."""
     base, states = fine_tunes(count, seed=count)
     return {name: base[name] for name in NAMES}, [{name: state[name] for name in NAMES} for state in states]
+
+
+def gram(place: int) -> State:
+    """Gram matrices of what a model's matrices read, in a file's name."""
+    generator = torch.Generator().manual_seed(place)
+    read = {
+        name: torch.randn(40, SHAPES[name][1], generator=generator, dtype=torch.float64) for name in ("tall", "wide")
+    }
+    return {name: rows.mT @ rows for name, rows in read.items()}
+
+
+def diagonal(place: int) -> State:
+    """A model's Fisher information of every parameter."""
+    generator = torch.Generator().manual_seed(100 + place)
+    return {name: torch.rand(SHAPES[name], generator=generator, dtype=torch.float64) for name in NAMES}
+
+
+@pytest.mark.parametrize("alpha", [0.9, 1.0])
+@pytest.mark.parametrize("count", COUNTS)
+def test_regmean(merged_by_fusion_bench: State, count: int, alpha: float) -> None:
+    """Of maps without biases, by sums over all rows, and nothing that draws to the mean."""
+    _, states = problem(count)
+    known = []
+    for place, state in enumerate(states, start=1):
+        # With the column of ones, which maps without biases do not look at.
+        matrices = {name: torch.nn.functional.pad(matrix, (0, 1, 0, 1)) for name, matrix in gram(place).items()}
+        maps, rows = {name: LinearMap(name, 1, None) for name in matrices}, dict.fromkeys(matrices, 40)
+        known.append(Grams(
+            architecture="", basis=basis_of(state), examples=40, matrices=matrices, rows=rows, maps=maps
+        ))  # fmt: skip
+    given = [{"gram": one} for one in known]
+    merged = merge_states(states, "regmean", statistics=given, alpha=alpha, ridge=0.0, normalize=False)
+    for name in gram(1):
+        close(merged[name], merged_by_fusion_bench[f"{count}.regmean {alpha}.{name}"])
+
+
+@pytest.mark.parametrize(("normalize", "theirs"), [("none", False), ("model", True)])
+@pytest.mark.parametrize("count", COUNTS)
+def test_fisher(merged_by_fusion_bench: State, count: int, normalize: str, theirs: bool) -> None:
+    """Of the same Fisher information; how that is gathered differs."""
+    _, states = problem(count)
+    known = [
+        {"fisher": Fisher(architecture="", basis=basis_of(state), examples=1, diagonal=diagonal(place))}
+        for place, state in enumerate(states, start=1)
+    ]
+    merged = merge_states(states, "fisher", statistics=known, floor=0.0, normalize=normalize)
+    for name in NAMES:
+        close(merged[name], merged_by_fusion_bench[f"{count}.fisher {theirs}.{name}"])
 
 
 @pytest.mark.parametrize(

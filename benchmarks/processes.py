@@ -33,6 +33,7 @@ from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.trainers import quiet_trainer
 
 Batch = dict[str, torch.Tensor]
+Work = Callable[[list[nn.Module], list[Batch], TrainerFactory, int], None]
 # Of AdamW; the peak is that of the second.
 STEPS = 3
 
@@ -64,27 +65,27 @@ class Peak:
         self._thread.join()
 
 
-def gathering(models: list[nn.Module], batches: list[Batch], trainer: TrainerFactory) -> None:
+def gathering(models: list[nn.Module], batches: list[Batch], trainer: TrainerFactory, _: int) -> None:
     gather(models[0], batches, ("gram",), trainer=trainer)
 
 
-def fisher(models: list[nn.Module], batches: list[Batch], trainer: TrainerFactory) -> None:
+def fisher(models: list[nn.Module], batches: list[Batch], trainer: TrainerFactory, _: int) -> None:
     gather(models[0], batches, ("fisher",), trainer=trainer)
 
 
-def learning(models: list[nn.Module], batches: list[Batch], trainer: TrainerFactory) -> None:
+def learning(models: list[nn.Module], batches: list[Batch], trainer: TrainerFactory, at_once: int) -> None:
     # The start is not what is measured.
     described = blueprint(models[0])
-    options = RefineOptions(steps=STEPS, batch_size=64, every=0)
+    options = RefineOptions(steps=STEPS, batch_size=at_once, every=0)
     start = [Alignment.identity(described)] * 2
     run(refined(models, described, start, Inputs.from_batches(batches, 2).shared, options), trainer)
 
 
-def polishing(models: list[nn.Module], batches: list[Batch], trainer: TrainerFactory) -> None:
-    polish(models[0], models, batches, PolishOptions(steps=STEPS, batch_size=64), trainer)
+def polishing(models: list[nn.Module], batches: list[Batch], trainer: TrainerFactory, at_once: int) -> None:
+    polish(models[0], models, batches, PolishOptions(steps=STEPS, batch_size=at_once), trainer)
 
 
-WORK: dict[str, Callable[[list[nn.Module], list[Batch], TrainerFactory], None]] = {
+WORK: dict[str, Work] = {
     "gathering": gathering,
     "fisher": fisher,
     "learning": learning,
@@ -107,6 +108,7 @@ def main() -> None:
     parser.add_argument("--strategy", choices=["ddp", "fsdp"], default="ddp")
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--batch", type=int, default=64, help="images in a step of learning or polish")
     args = parser.parse_args()
     count, rank = (int(os.environ.get(name, default)) for name, default in (("WORLD_SIZE", "1"), ("RANK", "0")))
     sizes = {
@@ -126,7 +128,7 @@ def main() -> None:
 
     before = anonymous()
     with Peak() as peak:
-        WORK[args.work](models, batches, trainer)
+        WORK[args.work](models, batches, trainer, args.batch)
     print(
         f"{args.work}, process {rank} of {count}{f' ({args.strategy})' if count > 1 else ''}: {len(models)} of "
         f"{size:.0f} MiB, anonymous {before:.0f} MiB before, {peak.most - before:.0f} MiB more at most",

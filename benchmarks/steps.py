@@ -49,6 +49,8 @@ CASES: dict[str, tuple[Any, int, tuple[int, int]]] = {
     "GPT-2, 3 layers, 64 wide, untied": (lambda: gpt2(3, 64, 128, False), 16, (10, 60)),
     "GPT-2, 6 layers, 256 wide, tied": (lambda: gpt2(6, 256, 256, True), 16, (2, 8)),
     "GPT-2, 6 layers, 256 wide, untied": (lambda: gpt2(6, 256, 256, False), 16, (2, 8)),
+    # Large enough to be made anew in the backward pass.
+    "GPT-2, 8 layers, 512 wide, untied": (lambda: gpt2(8, 512, 256, False), 16, (1, 3)),
 }
 
 

@@ -28,6 +28,10 @@ from fusionlab.matching.weights import match_weights, workable
 from fusionlab.sharding import whole
 from fusionlab.symmetry import Alignment, Space
 
+# Of the parameters of a model, in bytes: from here on each of them is made anew in the backward pass and not kept in
+# between, which needs less memory by about a model, and the time of moving the models once more.
+LARGE = 2**26
+
 
 class Twins(nn.Module):
     """The twins of several models, as differentiable functions of coordinates in their groups.
@@ -86,7 +90,7 @@ class Twins(nn.Module):
         self._learned = [name for name in blueprint.touching(continuous) if name in names]
         self._ordered = [name for name in blueprint.touching(s.name for s in self.discrete) if name in names]
         self._bases: list[dict[str, Tensor]] | None = None
-        self._is_shared_out = False
+        self._is_by_parts = sum(every[0][name].nbytes for name in names) >= LARGE
 
     def start_from(self, alignments: Sequence[Alignment]) -> None:
         """Let the coordinates count from other alignments.
@@ -105,14 +109,14 @@ class Twins(nn.Module):
         """Let each of several processes hold a part of what the models start from.
 
         All processes then ask for twins side by side. A tensor of all models is whole while it is mapped, and again in
-        the backward pass.
+        the backward pass, as those of large models are.
 
         Args:
             mesh: the processes, in one dimension.
         """
         for held in self.starts:
             held.share_out(mesh)
-        self._is_shared_out = True
+        self._is_by_parts = True
 
     @property
     def device(self) -> torch.device:
@@ -147,7 +151,7 @@ class Twins(nn.Module):
         Args:
             points: for each sum the weight of every model; those of weight 0 are left out.
         """
-        if not self._is_shared_out:
+        if not self._is_by_parts:
             states = self.states()
             yield from (mixed(states, point) for point in points)
             return
@@ -236,7 +240,7 @@ class Twins(nn.Module):
 
     def _beside_the_others(self, index: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """One model as it is now, and the mean of the others."""
-        if not self._is_shared_out:
+        if not self._is_by_parts:
             twins = self.states()
             return twins[index], mean_state([twin for other, twin in enumerate(twins) if other != index])
         twin: dict[str, Tensor] = {}

@@ -51,7 +51,7 @@ for count, states in given.items():
     for ratio in (0.9, 1.0):
         solved = merging_with_regmean_weights(weights, grams, ratio)
         merged[f"regmean {ratio}"] = {name.removesuffix(".weight"): tensor for name, tensor in solved.items()}
-    every, shares = {name: [model[name] for model in models] for name in base}, torch.ones(len(models)).double()
+    every, shares = {name: [model[name] for model in models] for name in fishers[0]}, torch.ones(len(models)).double()
     for normalize in (False, True):
         merged[f"fisher {normalize}"] = merging_with_fisher_weights(every, fishers, shares, normalize, 0.0)
     total = {name: sum(change[name] for change in changes) for name in base}

@@ -68,17 +68,24 @@ def reached(folder: Path) -> Iterator[Reached]:
     """
     yield _digits(Cells(folder / "digits.json").found)
     for name, words in (("cifar10", "ViTs on CIFAR-10"), ("gpt2_untied", "GPT-2s, untied"), ("experts", "Mixtrals")):
-        kind, found = KINDS[name], Cells(folder / f"{name}.json").found
-        sign = 1 if kind.metric == "accuracy" else -1
-        yield _planned(
-            words, kind.plan, found,
-            lambda cell, metric=kind.metric, sign=sign: sign * cell[metric],
-            lambda cell, sign=sign: sign * fmean(cell["ends"]),
-        )  # fmt: skip
+        yield _of_kind(name, words, folder)
     yield _planned(
         "BERTs", ENCODERS, Cells(folder / "encoders.json").found,
         lambda cell: fmean(cell["scores"]), lambda cell: max(map(fmean, cell["ends"])),
     )  # fmt: skip
+
+
+def _of_kind(name: str, words: str, folder: Path) -> Reached:
+    kind = KINDS[name]
+    sign = 1 if kind.metric == "accuracy" else -1
+
+    def score(cell: Cell) -> float:
+        return sign * float(cell[kind.metric])
+
+    def ends(cell: Cell) -> float:
+        return sign * fmean(cell["ends"])
+
+    return _planned(words, kind.plan, Cells(folder / f"{name}.json").found, score, ends)
 
 
 def _digits(found: Cell) -> Reached:

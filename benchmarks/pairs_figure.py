@@ -1,4 +1,4 @@
-"""The picture of two models from other seeds made one: what every way leaves of the gap, by kind of models.
+"""The picture of two models from other seeds made one: what every way closes of the gap, by kind of models.
 
     python benchmarks/pairs_figure.py
 

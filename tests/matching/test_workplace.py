@@ -19,7 +19,7 @@ from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.stages import run
 from fusionlab.symmetry import Alignment, blueprint
 from tests.matching.elsewhere import ELSEWHERE, Remote, device
-from tests.matching.test_team import llama
+from tests.matching.test_team import llama, t5
 from tests.parts import one_in
 from tests.symmetry.models import random_model
 
@@ -28,7 +28,8 @@ THERE = Workplace(ELSEWHERE)
 
 
 def models(name: str, count: int = 2) -> list[nn.Module]:
-    return [llama(seed) if name == "llama" else random_model(name, seed) for seed in range(count)]
+    made = {"llama": llama, "t5": t5}
+    return [made[name](seed) if name in made else random_model(name, seed) for seed in range(count)]
 
 
 def refuse_apart(first: Alignment, second: Alignment) -> None:
@@ -62,6 +63,7 @@ def test_the_device_is_strict() -> None:
             ("bert-sequence", WEIGHTS),
             ("llama", replace(WEIGHTS, start="known", relative=0.5)),
             ("vit-classifier", replace(WEIGHTS, towards=MEAN, temperatures=2, sweeps=1)),
+            ("t5", replace(WEIGHTS, towards=MEAN, temperatures=2, sweeps=1)),
         ],
     ),
 )

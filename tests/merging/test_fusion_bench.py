@@ -54,7 +54,7 @@ def problem(count: int) -> tuple[State, list[State]]:
 
 
 def gram(place: int) -> State:
-    """Gram matrices of what a model's matrices read, in a file's name."""
+    """Gram matrices of what the matrices of the model in a place read."""
     generator = torch.Generator().manual_seed(place)
     read = {
         name: torch.randn(40, SHAPES[name][1], generator=generator, dtype=torch.float64) for name in ("tall", "wide")
@@ -63,7 +63,7 @@ def gram(place: int) -> State:
 
 
 def diagonal(place: int) -> State:
-    """A model's Fisher information of every parameter but a single number, of which FusionBench takes no norm."""
+    """Fisher information of the model in a place: of all but single numbers, of which FusionBench takes no norm."""
     generator = torch.Generator().manual_seed(100 + place)
     shapes = {name: SHAPES[name] for name in NAMES if SHAPES[name]}
     return {name: torch.rand(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}

@@ -28,8 +28,7 @@ from fusionlab.matching.weights import match_weights, workable
 from fusionlab.sharding import whole
 from fusionlab.symmetry import Alignment, Space
 
-# Of the parameters of a model, in bytes: from here on each of them is made anew in the backward pass and not kept in
-# between, which needs less memory by about a model, and the time of moving the models once more.
+# Of a model's parameters, in bytes: from here on each is made anew in the backward pass, and none is kept meanwhile.
 LARGE = 2**26
 
 
@@ -152,8 +151,7 @@ class Twins(nn.Module):
             points: for each sum the weight of every model; those of weight 0 are left out.
         """
         if not self._is_by_parts:
-            states = self.states()
-            yield from (mixed(states, point) for point in points)
+            yield from map(partial(mixed, self.states()), points)
             return
         made = self._by_name()
         for point in points:

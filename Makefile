@@ -94,7 +94,7 @@ test-architectures: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 
 # Writes the tables of options in the docs again, out of the options' docstrings.
 tables: $(STAMP)

@@ -182,8 +182,9 @@ class PairPlan:
         left -= _measured(cells, tuning, pair_of, left)
         if not left:
             return
-        cells.keep(CHOSEN, {way.key: self.best(cells.found, way) for way in self.ways})
-        if EQUAL_TIME not in cells.found:
+        chosen = {way.key: self.best(cells.found, way) for way in self.ways}
+        if chosen != cells.found.get(CHOSEN) or EQUAL_TIME not in cells.found:
+            cells.keep(CHOSEN, chosen)
             cells.keep(EQUAL_TIME, {way.key: self.equal_time(cells.found, way) for way in self.rivals})
         test = [job for job in self.jobs(cells.found) if not only or job.pair in only]
         _measured(cells, [job for job in test if not seeds or job.seed in (None, *seeds)], pair_of, left)

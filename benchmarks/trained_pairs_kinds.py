@@ -57,8 +57,10 @@ class Kind:
     untied: bool = False
 
 
-def _ways(seen: Seen) -> tuple[Way, ...]:
-    """All ways, with what those that look at inputs see."""
+def _ways(
+    seen: Seen, rates: tuple[Given, ...] = RATES, distillations: tuple[Given, ...] = DISTILLATIONS
+) -> tuple[Way, ...]:
+    """All ways, with what those that look at inputs see, and what is tried of learning and of distillation."""
     return (
         Way("plain mean", "none", "none"),
         Way("the paper's matching", "none", "paper"),
@@ -69,9 +71,9 @@ def _ways(seen: Seen) -> tuple[Way, ...]:
         Way("optimal transport (OT-ACTS)", seen, "none", "ot", transport(0.03, 0.12, features="activations")),
         Way("`activations`", seen, "activations"),
         Way("`weights`, merged by RegMean", seen, "weights", "regmean", ALPHAS),
-        Way("**`learned`**", seen, "learned", grid=RATES),
-        Way("distilled from the plain mean", seen, "none", DISTILLED, DISTILLATIONS),
-        Way("distilled from the mean after `weights`", seen, "weights", DISTILLED, DISTILLATIONS),
+        Way("**`learned`**", seen, "learned", grid=rates),
+        Way("distilled from the plain mean", seen, "none", DISTILLED, distillations),
+        Way("distilled from the mean after `weights`", seen, "weights", DISTILLED, distillations),
     )
 
 
@@ -81,6 +83,9 @@ EXPERTS = (
     Way("experts and the units in them only", "none", "weights", grid=({"spaces": IN_EXPERTS},), variant="experts"),
     Way("`weights`, experts by index", "none", "weights", grid=({"spaces": BY_INDEX},), variant="index"),
 )
+
+# Where the largest rate of both was the best.
+MORE = _ways("texts", (*RATES, {"learning_rate": 0.04}), (*DISTILLATIONS, {"learning_rate": 8e-3}))
 
 
 def _accuracy(cell: Cell) -> float:
@@ -155,18 +160,20 @@ experts, their units, heads and the stream are [inferred](../inference.md).""",
         name: _bytes(
             "gpt2_shakespeare_small.yaml", "gpt2_shakespeare_small", f"Small GPT-2s by bytes, {words}", about,
             sizes={"n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2}, untied=name.endswith("untied"),
+            ways=ways,
         )
-        for name, words, about in (
-            ("gpt2_tied", "embeddings tied", """Two GPT-2s of 3 layers, 64 wide, whose output embedding is the input's,
-as they are trained, so that the stream is permuted and not rotated."""),
-            ("gpt2_untied", "embeddings untied", """Two GPT-2s of 3 layers, 64 wide, whose output embedding is untied
-(`--untie`) once they are trained, so that the stream is rotated."""),
+        for name, words, ways, about in (
+            ("gpt2_tied", "embeddings tied", MORE, """Two GPT-2s of 3 layers, 64 wide, whose output embedding is the
+input's, as they are trained, so that the stream is permuted and not rotated."""),
+            ("gpt2_untied", "embeddings untied", _ways("texts"), """Two GPT-2s of 3 layers, 64 wide, whose output
+embedding is untied (`--untie`) once they are trained, so that the stream is rotated."""),
         )
     },
     "deberta": _bytes(
         "deberta_shakespeare_small.yaml", "deberta_shakespeare_small", "Small DeBERTas by bytes",
         """Two DeBERTas of 3 layers, 64 wide, which fill in masked bytes. Their norms come after the sums, so that the
 stream is permuted and not rotated.""",
+        ways=MORE,
         sizes={"max_position_embeddings": 16, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
                "num_attention_heads": 2},
     ),

@@ -154,10 +154,11 @@ def panics_raised() -> Iterator[None]:
     Raises:
         PanicError: in place of a panic.
     """
-    sys.stderr.flush()
+    if sys.stderr is not None:  # as in a process without a standard error stream
+        sys.stderr.flush()
     try:
         kept = os.dup(2)
-    except OSError:  # a process without a standard error stream
+    except OSError:
         kept = None
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
@@ -168,12 +169,13 @@ def panics_raised() -> Iterator[None]:
             raise
         raise PanicError(first_line(error)) from error
     finally:
-        os.close(nowhere)
         if kept is None:
             os.close(2)
         else:
             os.dup2(kept, 2)
             os.close(kept)
+        if nowhere != 2:  # the lowest number that is free
+            os.close(nowhere)
 
 
 def tokens_of(tokenizer: PreTrainedTokenizerBase, *texts: Any, **options: Any) -> BatchEncoding:

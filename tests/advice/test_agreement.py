@@ -21,6 +21,7 @@ from fusionlab.advice.agreement import INPUTS, LEAST, Agreement, agreement_of
 from fusionlab.advice.situations import CASES, ENOUGH, judged
 from fusionlab.errors import InputError
 from fusionlab.fusion import FusionModule
+from fusionlab.fusion.plan_of_names import recipes
 from fusionlab.inputs import Inputs
 from fusionlab.trainers import quiet_trainer
 from tests.commands.small import bert, vit
@@ -157,6 +158,8 @@ def test_fuse_and_modules_look(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_module_looks_at_what_its_trainer_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice before the fit is by the weights, the one in it by the inputs."""
     monkeypatch.setattr("fusionlab.advice.choosing.agreement_of", lambda *_: Agreement(0.3, 96))
+    few = {"learned": {"learned": {"steps": 3}}}  # less to wait for
+    monkeypatch.setattr("fusionlab.fusion.module.recipes", lambda match, seed: recipes(few.get(match, match), seed))
     module = FusionModule({"a": moved(0.05, 1), "b": moved(0.05, 2)})
     assert list(module.plan.matchings) == []
     quiet_trainer(accelerator="cpu", limit_train_batches=3).fit(module, batches(images(96)))

@@ -14,6 +14,7 @@ import yaml
 from safetensors.torch import load_file
 
 from fusionlab.cli import main
+from tests.parts import long
 from tests.together import free_port, run_together
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -56,6 +57,7 @@ def fuse_as_one_of(rank: int, count: int, port: int, arguments: list[str]) -> No
     sys.exit(main(["fuse", *arguments, "--trainer.devices", str(count), "--trainer.strategy", "fsdp"]))
 
 
+@long
 def test_two_processes_fuse_as_one(ckpts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut while they polish, and gone on with from the checkpoint; where models rest nothing is left behind."""
     resting = tmp_path / "resting"

@@ -82,7 +82,8 @@ def test_parts_are_matched_on_a_device(tmp_path: Path, command: Command, monkeyp
     assert calls["_linalg_eigh"] > 0
 
 
-@pytest.mark.parametrize("options", [pytest.param([], marks=long), ["--match", "weights", *IN_A_GAUGE]], ids=str)
+@long
+@pytest.mark.parametrize("options", [[], ["--match", "weights", *IN_A_GAUGE]], ids=str)
 def test_experts_in_lists(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:

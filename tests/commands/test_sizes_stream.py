@@ -44,7 +44,7 @@ def test_match_is_what_it_is_in_memory(
     assert {path.name for path in tmp_path.iterdir()} == {"small", "large", "memory", "parts"}
 
 
-@pytest.mark.parametrize("matching", ["weights", "none"])
+@pytest.mark.parametrize("matching", [pytest.param("weights", marks=long), "none"])
 def test_fuse_is_what_it_is_in_memory(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, matching: str
 ) -> None:

@@ -12,7 +12,7 @@ from tests.families.harness import Case
 from tests.families.test_families import FEW, MOST, SOME, of
 from tests.parts import one_in
 
-each, few = of(MOST[::-1]), of(FEW[::-1])
+each, half, few = of(MOST[::-1]), of(one_in(2, MOST[::-1])), of(FEW[::-1])
 # Found again by make test, others each: moved by an element, brought into a random basis, or stored.
 one, other = (of(one_in(5, [*SOME[at::-1], *SOME[:at:-1]])) for at in (-1, -3))
 stored = of(one_in(3, [case for case in SOME[::-1] if case.stored]))
@@ -34,7 +34,7 @@ def test_a_model_in_a_random_basis_is_found_again_by_its_weights(case: Case) -> 
     harness.check_hidden_model_is_found(case, preset("weights", temperatures=5))
 
 
-@each
+@half
 def test_coverage_is_as_listed(case: Case) -> None:
     harness.check_coverage(case)
 

@@ -56,11 +56,11 @@ def test_the_device_is_strict() -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     one_in(
-        2,
+        3,
         [
+            ("bert-sequence", WEIGHTS),
             ("vit-classifier", preset("paper")),
             ("vit-classifier", replace(WEIGHTS, rescale="joint")),
-            ("bert-sequence", WEIGHTS),
             ("llama", replace(WEIGHTS, start="known", relative=0.5)),
             ("vit-classifier", replace(WEIGHTS, towards=MEAN, temperatures=2, sweeps=1)),
             ("t5", replace(WEIGHTS, towards=MEAN, temperatures=2, sweeps=1)),

@@ -114,13 +114,14 @@ def moved(folder: Path, shapes: dict[str, tuple[int, ...]]) -> None:
         file.write(struct.pack("<f", 1.0))
 
 
+@long
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 @pytest.mark.parametrize(
     ("program", "methods"),
     [
         pytest.param(STREAMED, "regmean", id="a part at a time"),
-        pytest.param(STREAMED, "regmean circuit ot", id="a part at a time, by more methods", marks=long),
-        pytest.param(WHOLE, "fisher", id="in memory", marks=long),
+        pytest.param(STREAMED, "regmean circuit ot", id="a part at a time, by more methods"),
+        pytest.param(WHOLE, "fisher", id="in memory"),
     ],
 )
 def test_memory_is_that_of_a_part(tmp_path: Path, program: str, methods: str) -> None:

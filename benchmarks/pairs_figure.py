@@ -67,7 +67,10 @@ def reached(folder: Path) -> Iterator[Reached]:
         folder: of the cells.
     """
     yield _digits(Cells(folder / "digits.json").found)
-    for name, words in (("cifar10", "ViTs on CIFAR-10"), ("gpt2_untied", "GPT-2s, untied"), ("experts", "Mixtrals")):
+    for name, words in (
+        ("cifar10", "ViTs on CIFAR-10"), ("gpt2_untied", "GPT-2s, untied"), ("gpt2_tied", "GPT-2s, tied"),
+        ("experts", "Mixtrals"),
+    ):  # fmt: skip
         yield _of_kind(name, words, folder)
     yield _planned(
         "BERTs", ENCODERS, Cells(folder / "encoders.json").found,
@@ -123,7 +126,7 @@ def figure(kinds: Sequence[Reached]) -> bytes:
     """
     drawn, (panel,) = panels(1, 1, 0.55 * len(SHOWN_WAYS) + 0.9, stacked=False)
     for place, kind in enumerate(kinds):
-        shift = 0.14 * (place - (len(kinds) - 1) / 2)
+        shift = 0.13 * (place - (len(kinds) - 1) / 2)
         for row, way in enumerate(SHOWN_WAYS):
             closed = kind.closed(way)
             if closed:
@@ -147,7 +150,7 @@ def figure(kinds: Sequence[Reached]) -> bytes:
         Line2D([], [], color=COLOURS[place], marker=MARKERS[place], linestyle="none", label=kind.title)
         for place, kind in enumerate(kinds)
     ]
-    legend(drawn, handles, len(handles))
+    legend(drawn, handles, 3)
     return png(drawn)
 
 

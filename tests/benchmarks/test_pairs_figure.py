@@ -28,6 +28,6 @@ def test_what_is_closed_follows_from_the_cells(benchmark: Any, title: str, file:
 def test_every_kind_is_drawn(benchmark: Any) -> None:
     module = benchmark("pairs_figure")
     kinds = list(module.reached(module.FOLDER))
-    assert len(kinds) == 5
+    assert len(kinds) == 6
     assert all(kind.closed(way) for kind in kinds for way in module.SHOWN_WAYS if way.then != "regmean")
     assert module.figure(kinds).startswith(b"\x89PNG")

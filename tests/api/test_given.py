@@ -20,9 +20,12 @@ from tests.api.models import distance, same
 from tests.checkpoints.embedding_models import embedding_model
 from tests.checkpoints.test_wrapped import two_adapters
 from tests.commands.small import bert, vit
+from tests.parts import long
 
 
-@pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel], ids=["compiled", "parallel"])
+@pytest.mark.parametrize(
+    "wrap", [pytest.param(torch.compile, id="compiled", marks=long), pytest.param(nn.DataParallel, id="parallel")]
+)
 def test_wrapped_modules_are_unwrapped(wrap: Any) -> None:
     """The results are those of the plain models, of their class."""
     plain, wrapped = [vit(0), vit(1)], [wrap(vit(0)), wrap(vit(1))]

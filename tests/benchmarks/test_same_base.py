@@ -145,6 +145,7 @@ def digits(benchmark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> A
     return replace(settings.SETTINGS["digits"], **few), Namespace(models=tmp_path / "models", results=tmp_path)
 
 
+@long
 def test_each_cell_is_measured_once(
     digits: Any, benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

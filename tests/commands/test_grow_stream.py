@@ -44,8 +44,8 @@ def saved(folder: Path, case: Case, dtype: torch.dtype = torch.float64) -> tuple
 
 @pytest.mark.parametrize(
     ("case", "options"),
-    one_in(3, [*((case, []) for case in FAMILIES.values()), *((case, ["--fill"]) for case in FILLED.values())]),
-    ids=one_in(3, [*FAMILIES, *(f"{name} filled" for name in FILLED)]),
+    one_in(4, [*((case, []) for case in FAMILIES.values()), *((case, ["--fill"]) for case in FILLED.values())]),
+    ids=one_in(4, [*FAMILIES, *(f"{name} filled" for name in FILLED)]),
 )
 def test_it_is_what_is_grown_in_memory(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, case: Case, options: list[str]

@@ -70,7 +70,7 @@ def both(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> B
     return Both(tmp_path, command, monkeypatch)
 
 
-@pytest.mark.parametrize("name", one_in(2, FAMILIES))
+@pytest.mark.parametrize("name", one_in(4, FAMILIES))
 def test_it_is_what_is_shrunk_in_memory(tmp_path: Path, both: Both, name: str) -> None:
     """Weights, config and what is told, in float64: of fewer layers, of stacked experts and of what is untied too."""
     told = both(*saved(tmp_path, FAMILIES[name]), *name.split()[1:])
@@ -102,7 +102,7 @@ def test_files_are_those_of_memory(tmp_path: Path, both: Both) -> None:
     assert {tensor.dtype for one in both.weights() for tensor in one.values()} == {torch.bfloat16}
 
 
-@pytest.mark.parametrize("name", ["llama", "mixtral", "gpt2 --untie"])
+@pytest.mark.parametrize("name", one_in(2, ["llama", "mixtral", "gpt2 --untie"]))
 def test_each_parameter_keeps_its_type(tmp_path: Path, both: Both, name: str) -> None:
     """Norms and routers wider than the rest, in memory as by parts; the config names the type of most numbers."""
     large, small = saved(tmp_path, FAMILIES[name], torch.bfloat16)

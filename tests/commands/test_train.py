@@ -18,6 +18,7 @@ from fusionlab.configs import shipped_folder
 from fusionlab.data import Digits
 from fusionlab.errors import InputError
 from fusionlab.tasks.durable import DurableCheckpointIO
+from tests.parts import one_in
 
 CONFIG: dict[str, Any] = {
     "trainer": {
@@ -226,10 +227,10 @@ def test_an_output_that_cannot_be_written_is_told_before_training(
 
 @pytest.mark.parametrize(
     ("entry", "value"),
-    [
+    one_in(2, [
         ("pytorch-lightning_version", None), ("pytorch-lightning_version", 3), ("loops", 3),
         ("optimizer_states", "x"), ("state_dict", {"x": torch.zeros(1)}),
-    ],
+    ]),
 )  # fmt: skip
 def test_a_checkpoint_that_is_none_of_this_run_is_one_sentence(folder: Path, entry: str, value: object) -> None:
     """Its entries are missing, of other types or of another model; it stands for those of other programs too."""

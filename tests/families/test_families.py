@@ -32,7 +32,7 @@ def _of_more_classes() -> list[Case]:
     kinds = {case.name: type(case.build()) for case in CASES}
     tried = {kinds[case.name] for case in SOME}
     first = {kind: name for name, kind in reversed(kinds.items()) if kind not in tried}
-    found = {case.name for case in SOME} | set(one_in(8, sorted(first.values())))
+    found = {case.name for case in SOME} | set(one_in(24, sorted(first.values())))
     return [case for case in CASES if EVERY or case.name in found]
 
 

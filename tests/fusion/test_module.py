@@ -20,6 +20,7 @@ from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.polish import PolishOptions
 from tests.commands.small import digit_scores, vit
+from tests.parts import one_in
 from tests.together import free_port, run_together
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -144,7 +145,7 @@ def whole() -> FusionModule:
     return found
 
 
-@pytest.mark.parametrize("batches", [4, 8, 12])
+@pytest.mark.parametrize("batches", one_in(3, [8, 4, 12]))
 def test_a_fit_that_was_cut_goes_on(tmp_path: Path, whole: FusionModule, batches: int) -> None:
     """In the middle of learning, of gathering and of polishing: the same merges as of a fit that was not cut."""
 

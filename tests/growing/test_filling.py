@@ -27,7 +27,7 @@ def distance(models: list[nn.Module]) -> float:
 FILLED = ("vit-everything", "deberta", "gpt2-untied", "llama-queries", "gpt-oss-experts", "bart")
 
 
-@pytest.mark.parametrize("name", one_in(2, FILLED))
+@pytest.mark.parametrize("name", one_in(3, FILLED))
 def test_the_function_stays(name: str) -> None:
     case = CASES[name]
     small, large = randomize(case.build(**case.smaller), 0), randomize(case.build(**case.larger), 1)

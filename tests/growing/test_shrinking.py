@@ -46,7 +46,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("name", "fill"), one_in(2, zip(COME_BACK, cycle((True, True, False, False)), strict=False)))
+@pytest.mark.parametrize(("name", "fill"), one_in(3, zip(COME_BACK, cycle((True, True, False, False)), strict=False)))
 def test_what_was_grown_comes_back(name: str, fill: bool) -> None:
     """What is new is cut off again, whether it is the larger model's or zero, by turns."""
     case = CASES[name]

@@ -62,7 +62,7 @@ def test_units_that_several_factors_turn_round_are_recovered(seed):
     assert squared_distance(matched, goal) < 1e-12 * lengths(goal)
 
 
-@pytest.mark.parametrize("name", one_in(2, SOME[1::2]))
+@pytest.mark.parametrize("name", one_in(4, SOME[1::2]))
 def test_merge_with_a_scrambled_twin_equals_the_merge_with_the_original(name):
     """Independent models: what comes out does not depend on the basis that the source happened to come in."""
     source, anchor = (random_model(BY_NAME[name], seed=seed) for seed in (0, 1))
@@ -86,7 +86,7 @@ def test_models_near_each_other_are_not_annealed(monkeypatch):
     assert squared_distance(*twins) <= squared_distance(*(found[1].apply(s) for s in (near, state)))
 
 
-@pytest.mark.parametrize(("start", "relative"), [("known", 0.0), ("annealed", 0.5), ("as-is", 1.0)])
+@pytest.mark.parametrize(("start", "relative"), one_in(2, [("known", 0.0), ("annealed", 0.5), ("as-is", 1.0)]))
 def test_more_sweeps_never_move_away(start, relative):
     """In the distance that is minimised, whatever the start."""
     source, anchor = (random_model(BY_NAME["gpt2-lm-untied"], seed=seed) for seed in (0, 1))

@@ -18,7 +18,7 @@ from tests.symmetry.models import generator, rigid
 
 @pytest.mark.parametrize(
     ("name", "rescale"),
-    one_in(2, [
+    one_in(4, [
         *(("bert-sequence", rescale) for rescale in RESCALES),
         ("roberta-token", "off"), ("vit-classifier", "sequential"), ("timm-distilled", "joint"),
     ]),

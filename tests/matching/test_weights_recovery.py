@@ -123,7 +123,7 @@ def electra(words: int) -> nn.Module:
 
 @pytest.mark.parametrize(
     ("build", "size", "seed"),
-    one_in(2, [
+    one_in(4, [
         (deberta, 4, 0), (deberta, 18, 0), (deberta_v2, 16, 1), (electra, 6, 1), (t5, 9, 2), (t5, 16, 2),
     ]),
     ids=lambda value: getattr(value, "__name__", value),

@@ -16,8 +16,8 @@ from tests.robustness.client import Outcome, Server
 from tests.robustness.jobs import JOBS, Job, tree
 
 SIZES = int(os.environ.get("DISKS", "2"))
-# Every command by one of the two, and by both where more sizes are asked for.
-FILLED, LIMITED = (list(JOBS) if SIZES > 2 else one_in(2, list(JOBS)[at:]) for at in (0, 1))
+# A third of all commands by each of the two, and all by both where more sizes are asked for.
+FILLED, LIMITED = (list(JOBS) if SIZES > 2 else one_in(3, list(JOBS)[at:]) for at in (0, 1))
 VOLUME = "volume"
 FULL = ("no space is left on its disk", "the disk of", "(No space left on device)")
 TOO_LARGE = ("the system allows no file of this size", "(File too large)")

@@ -96,6 +96,7 @@ def limited(folder: Path, program: str, *models: Path) -> None:
     assert not (folder / "out-in-memory").exists()
 
 
+@long
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 def test_memory_is_that_of_the_largest_part(tmp_path: Path) -> None:
     """A model of 97 MiB becomes one of 117 MiB within 96 MiB of memory; grown in memory it breaks the limit.

@@ -147,6 +147,7 @@ rows: $(STAMP)
 	$(BIN)/python benchmarks/trained_pairs.py experts
 	$(BIN)/python benchmarks/trained_pairs.py gpt2_untied
 	$(BIN)/python benchmarks/trained_pairs.py gpt2_tied
+	$(BIN)/python benchmarks/trained_pairs.py deberta
 	$(BIN)/python benchmarks/optimisers.py
 	$(BIN)/python benchmarks/measures.py
 	test -d checkpoints/gpt2_shakespeare_tokens || $(BIN)/python benchmarks/shakespeare_tokens.py
@@ -168,6 +169,7 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/trained_pairs.py experts --page
 	$(BIN)/python benchmarks/trained_pairs.py gpt2_untied --page
 	$(BIN)/python benchmarks/trained_pairs.py gpt2_tied --page
+	$(BIN)/python benchmarks/trained_pairs.py deberta --page
 	$(BIN)/python benchmarks/optimisers.py --page
 	$(BIN)/python benchmarks/measures.py --page
 	$(BIN)/python benchmarks/gpt2_tokens.py --page

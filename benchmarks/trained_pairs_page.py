@@ -22,7 +22,7 @@ def page(name: str, found: Cell) -> str:
         found: all cells.
     """
     kind, parts = KINDS[name], [_introduction(name)]
-    if kind.plan.missing(found) is not None:
+    if kind.plan.missing(found) is not None and _ends(kind, found):
         parts += [_table(kind, found), _pairs(kind, found), _equal_time(kind, found)]
     return "\n".join(filter(None, [*parts, _choices(kind, found), missing(kind.plan, found)]))
 

@@ -84,7 +84,7 @@ EXPERTS = (
     Way("`weights`, experts by index", "none", "weights", grid=({"spaces": BY_INDEX},), variant="index"),
 )
 
-# Where the largest rate of both was the best.
+# Of tied GPT-2s and DeBERTas the largest rates were the best, so that one beyond is tried.
 MORE = _ways("texts", (*RATES, {"learning_rate": 0.04}), (*DISTILLATIONS, {"learning_rate": 8e-3}))
 
 

@@ -129,3 +129,24 @@ def test_equal_time_is_by_what_learned_took_on_the_same_inputs(benchmark: Any) -
     for way, seconds in ((plan.learned("images"), 30.0), (plan.rivals[0], 20.0)):
         found[f"tuning 1-2 {benchmark('ways').what(way, {}, 0)}"] = {"seconds": seconds}
     assert plan.equal_time(found, plan.rivals[0]) == 900
+
+
+def test_another_choice_gives_other_steps_at_equal_time(benchmark: Any, tmp_path: Path) -> None:
+    """Settings are chosen again once more is tried; a page without a measured test pair has no tables of them."""
+    plan, what = benchmark("trained_pairs_kinds").KINDS["gpt2_tied"].plan, benchmark("ways").what
+    cells, rival = benchmark("cells").Cells(tmp_path / "gpt2_tied.json"), plan.rivals[0]
+    names = {
+        (way.key, place): f"tuning 11-12 {what(way, given, 0 if way.learns else None)}"
+        for way in plan.ways
+        for place, given in enumerate(way.grid)
+    }
+    cells.found = {name: {"loss": 2.0, "seconds": 10.0} for name in names.values()}
+    alone = replace(plan, test=())
+    for place, loss, steps in ((0, 2.0, 600), (2, 1.5, 1200)):
+        cells.found[names[rival.key, place]] = {"loss": loss, "seconds": 6000 / steps}
+        alone.measure(cells, lambda *_: pytest.fail("measured again"))
+        assert cells.found["chosen"][rival.key] == rival.grid[place]
+        assert cells.found["equal time"][rival.key] == steps
+    page = benchmark("trained_pairs_page").page("gpt2_tied", cells.found)
+    assert "## Pair by pair" not in page
+    assert "Not measured so far: 72 cells of the test pairs" in page

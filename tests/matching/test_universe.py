@@ -13,7 +13,7 @@ from fusionlab.matching.weights import match_weights, rescaled, squared_distance
 from fusionlab.symmetry import blueprint
 from tests.families.harness import random_model
 from tests.families.test_families import CASES
-from tests.parts import one_in
+from tests.parts import EVERY, one_in
 from tests.symmetry.scramble import scrambled
 
 BY_NAME = {case.name: case for case in CASES}
@@ -66,7 +66,7 @@ def test_more_rounds_never_spread_the_models(monkeypatch):
     states, description = several("vit-classifier", 3)
     options = preset("weights", rescale="sequential", gauge=())
     reached = []
-    for rounds in (0, 1, 2, 5):
+    for rounds in (0, 1, 2, 100 if EVERY else 5):
         monkeypatch.setattr(universe, "ROUNDS", rounds)
         found = match_universe(states, description, options)
         names = description.touching(description.spaces)
